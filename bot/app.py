@@ -22,7 +22,7 @@ from bot.backoff import keep
 from bot.channel import PAGE_OWNER, Channel, ChannelPlugin
 from bot.clock import Clock, system_clock
 from bot.commands.commander import KNOWN
-from bot.composition.core import Backend, Core, open_backend, open_core
+from bot.composition.core import Backend, ProgramCore, open_backend, open_core
 from bot.composition.engine import (
     Agent,
     Engine,
@@ -44,7 +44,7 @@ from bot.gateway.channels import RunningChannels
 from bot.identity import Policy
 from bot.identity.conversation import local_zone
 from bot.memory import selftest
-from bot.memory.memory import INDEX, Memory
+from bot.memory.memory import Memory
 from bot.memory.search import Searcher
 from bot.memory.selftest import SelfTest
 from bot.memory.transcripts import TranscriptFeed
@@ -91,7 +91,7 @@ class Parts:
 class App:
     """One running Confidant. `async with` starts and stops it; `address` is where the page is."""
 
-    core: Core
+    core: ProgramCore
     agent: Agent
     maintenance: Maintenance
     engine: Engine
@@ -266,7 +266,7 @@ class App:
             core.database,
             clock,
             self.settings,
-            lambda: core.coordination.owns(INDEX),
+            lambda: core.is_leader,
         )
         every("selftest", selftest.LOOK_SECONDS, asks.look, first=selftest.FIRST_SECONDS)
         if self.settings.now.backup.folder is not None:

@@ -16,8 +16,9 @@ import structlog
 from bot import backoff, plugins, recovery
 from bot.channel import Finding, Health
 from bot.clock import DAY_MS, Clock, ahead_of_others
-from bot.config import BackupConfig, Config, Settings, StorageConfig
+from bot.config import BackupConfig, Config, StorageConfig
 from bot.coordination import Standing
+from bot.core import Core
 from bot.delivery import outbox
 from bot.errors import StorageAway, StorageClosed, StorageError
 from bot.gateway.gateway import Connections
@@ -176,25 +177,20 @@ class Monitor:
 
     def __init__(
         self,
-        database: Database,
+        core: Core,
         connections: Connections,
         memory: Memory,
-        clock: Clock,
         standing: Callable[[], Standing] | None,
-        *,
-        settings: Settings,
         speech: Tries,
     ) -> None:
         """`speech` is noted where voice messages are heard and spoken."""
-        self.replies = Tries("replies", clock)
+        self.replies = Tries("replies", core.clock)
         self.speech = speech
         self.held: Callable[[], float] = lambda: 0.0  # seconds a step held the event loop lately
-        self._database = database
+        self._core = core
         self._connections = connections
         self._memory = memory
-        self._clock = clock
         self._standing = standing
-        self._settings = settings
         self._last: Readiness | None = None
         self._at = -FRESH  # when that was, by the loop's clock …
         self._began = 0.0  # … and when the last look began
@@ -241,7 +237,7 @@ class Monitor:
         return Readiness((*(why or [silent]), self.replies.check(), *others))
 
     async def _checks(self) -> AsyncGenerator[Check]:
-        database, clock, config = self._database, self._clock, self._settings.now
+        database, clock, config = self._core.database, self._core.clock, self._core.settings.now
         try:
             await MetaStore(database, clock).set("readyz", "")
             yield Check("storage")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
+from zoneinfo import ZoneInfo
 
 import apsw
 import pytest
@@ -20,7 +21,10 @@ from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
 from bot.config import Config, Settings
 from bot.context import quoting
+from bot.coordination import Alone
+from bot.core import Core
 from bot.errors import ChannelError
+from bot.identity import ConversationResolver, Policy
 from bot.memory.search import Searcher
 from bot.messages import Message
 from bot.settings import Loaded, config_model
@@ -134,6 +138,19 @@ async def until(ready: Callable[[], bool]) -> None:
         while not ready():
             await pause(wait)
             wait = min(wait * 1.2, 0.02)  # what takes long may be seen a moment later
+
+
+def core_of(database: Any, config: Config | None = None, **parts: Any) -> Core:
+    """The infrastructure of services that are tested without the rest of the program."""
+    config = config or Config()
+    usual = {
+        "settings": Settings(config),
+        "clock": FakeClock(),
+        "coordination": Alone(database),
+        "resolver": ConversationResolver(Policy.of(config, ZoneInfo("UTC"))),
+        "channels": {},
+    }
+    return Core(database=database, **(usual | parts))
 
 
 def make_config(

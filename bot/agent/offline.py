@@ -43,8 +43,7 @@ from bot.storage import fulltext
 
 # What the offline model understands of a message: keep, remind, find. Pure.
 #
-# Wishes are read in every language of `bot.context.sentences`; questions, whose own words are
-# looked for, in English and Chinese.
+# Wishes are read in every language of `bot.context.sentences`; questions in English and Chinese.
 
 MAX_QUERY = 500  # characters
 
@@ -109,7 +108,7 @@ _CHANGES = re.compile(
 )
 _NUMBERED = re.compile(r"(?:the|number|no\.?|[\s#第])*(\d{1,3})[条个吧\s.!?。！？]*")
 _UNNAMED = re.compile(
-    r"^\s*(?:请?把|掉|一下)|(?:所有|全部|刚才)?的?[这那]?[条个]?(?:提醒|\s|$)|\bremind(?:ers?|ing)\b|\ball\b|\b[掉了吧]+$"
+    r"^\s*(?:请?把|掉|一下)?(?:关于)?|(?:所有|全部|刚才)?的?[这那]?[条个]?(?:提醒|\s|$)|\bremind(?:ers?|ing)\b|\ball\b|\b[掉了吧]+$"
 )
 _FORGETS = re.compile(
     r"forget\s+(?:(?:all|everything)\s+)?(?:(?:what\s+)?(?:i|you)\s+(?:said|told\s+you|know)\s+)?"
@@ -122,53 +121,6 @@ _POLITE_END = re.compile(
         |[,，]?(?:好吗|好不好|可以吗|行吗|吗))[\s.!?。！？]*+$""",
     re.IGNORECASE | re.VERBOSE,
 )
-
-# What a question is made of beside the thing it asks about. When nothing else is left, it asks
-# about the person, the conversation before, or nothing.
-_FUNCTION_WORDS = frozenset(
-    """a about again all already am an and any anything are as at be been before by can chat
-    conversation could did discuss discussed do does doing earlier everything far find for from
-    going had has have he hello her hers hey hi him his how i if in into is it its just know
-    known last leave left let like look lookup me mean mention mentioned mine my note noted
-    notes now of off on or our ours please previous previously recall remember remind said say
-    saying search she should show so some something speak spoke stop talk talked talking tell
-    that the their them there these they thing things think this those time to today told up us
-    was we were what when where which who whom whose why will with would you your yours yourself
-    """.split()  # noqa: SIM905
-)
-_CONTRACTED = re.compile(r"['’](?:s|re|m|ve|d|ll)$")
-_FUNCTION_ZH = re.compile(
-    "你还记得|还记得|记不记得|记得|我有没有|有没有|是不是|能不能|可不可以|告诉过|告诉|说过|提过|提到|聊过"
-    "|知道|了解|关于|什么时候|什么|为什么|怎么样|怎么|多少|哪里|哪儿|哪个|哪些|哪天|哪年|哪位|何时|几个|几点|几月"
-    "|几号|几岁|几次|查一下|查查|搜一下|搜索|找一下|回忆一下|回忆|请问|一下|之前|以前|上次|最近|我们|你们|他们"
-    "|她们|[我你您他她它的谁吗呢吧啊呀]"
-)
-_FUNCTION_CHARACTERS = frozenset(
-    "了都些事情对跟和在有没是聊谈讨论说到过讲得着那这好咱刚才上一次回哪"
-)
-# What memory itself is called: a question for nothing else asks for all of it.
-_OF_NOTES = re.compile(
-    r"\b(?:saved?|stored?|kept|memor(?:y|ies)|information|info|facts?|details?|myself|list|summari[sz]e)\b"
-    r"|记住|记忆里?|信息|资料|内容|列出|把",
-    re.IGNORECASE,
-)
-_OF_BEFORE = re.compile(
-    r"\b(?:talk(?:ed|ing)?|discuss(?:ed)?|chat|spoke|speak|sa(?:y|id|ying)|were we|did we)\b"
-    r"|聊|谈|讨论|[^我]说(?!过)",
-    re.IGNORECASE,
-)
-_OF_ME = re.compile(
-    r"\b(?:i|me|my|mine|know|remember|recall|notes?|(?:your|in)\s+memory)\b|我|记得|知道|了解|记住|记忆",
-    re.IGNORECASE,
-)
-# "What should I do?" is a question about the person too, but none for what is noted.
-_OF_KNOWING = re.compile(
-    r"\b(?:know|remember|recall|notes?|noted|memor(?:y|ies)|saved?|stored?|kept)\b"
-    r"|记得|知道|了解|记住|记忆",
-    re.IGNORECASE,
-)
-_PUNCTUATION = re.compile(r"[^\w\s'’-]+")
-
 
 _REMIND_ME = re.compile(r"\bremind me\b|提醒我", re.IGNORECASE)
 
@@ -186,11 +138,19 @@ def understand(text: str) -> Intent:
     asked = small[phrases().opened(small) :]
     if wish := _change(asked) or _forgetting(text.strip()):
         return wish
+    kind: Kind = ""
     if _REMINDERS.fullmatch(small):
-        return Intent("list")
-    if _ABOUT.fullmatch(asked):
-        return Intent("about")
-    return _question(text) if sentences.is_question(text) or _ASKS.match(asked) else Intent("")
+        kind = "list"
+    elif _ABOUT.fullmatch(asked):
+        kind = "about"
+    elif wishes.asks_for_notes(text):
+        kind = "notes"
+    elif wishes.asks_for_last_talk(text):
+        kind = "before"
+    elif sentences.is_question(text) or _ASKS.match(asked):
+        query = text.strip()[:MAX_QUERY]
+        return Intent("find", (query,)) if fulltext.has_content(query) else Intent("")
+    return Intent(kind)
 
 
 def _change(asked: str) -> Intent | None:
@@ -202,7 +162,7 @@ def _change(asked: str) -> Intent | None:
     begin, end = found.span(found.lastgroup or 0)
     named = _UNNAMED.sub(" ", f"{asked[:begin]} {asked[end:]}")
     number = _NUMBERED.fullmatch(named)
-    about = f"#{number[1]}" if number else query_of(named)
+    about = f"#{number[1]}" if number else _without_stop_words(named)
     return Intent(_VERBS[asked[begin:end]], (about,) if about else ())
 
 
@@ -214,33 +174,12 @@ def _forgetting(text: str) -> Intent | None:
     if found is None:
         return None
     words = found[found.lastgroup or 0].strip()
-    names = bool(query_of(words)) and not phrases().points_back(folded(words))
+    names = fulltext.has_content(words) and not phrases().points_back(folded(words))
     return Intent("forget", (words,) if names else ())
 
 
-def _question(text: str) -> Intent:
-    text = text.removeprefix("说说").removeprefix("讲讲")
-    if query := query_of(text):
-        is_of_notes = _OF_ME.search(text) and not query_of(_OF_NOTES.sub(" ", query))
-        return Intent("notes") if is_of_notes else Intent("find", (query,))
-    if _OF_BEFORE.search(text):
-        return Intent("before")
-    return Intent("notes" if _OF_ME.search(text) else "")
-
-
-def asks_for_notes(text: str) -> bool:
-    """True for a question for all that is noted: "what do you know about me?"."""
-    is_short = len(text) <= MAX_QUERY and _OF_KNOWING.search(text) is not None
-    return is_short and understand(text).kind == "notes"
-
-
-def query_of(text: str) -> str:
-    """The content words of a question; empty when it has none."""
-    spaced = _FUNCTION_ZH.sub(" ", _PUNCTUATION.sub(" ", text))
-    words = (_CONTRACTED.sub("", word) for word in spaced.split())
-    content = [word for word in words if word.lower() not in _FUNCTION_WORDS]
-    is_about_something = any(not _FUNCTION_CHARACTERS.issuperset(word) for word in content)
-    return " ".join(content)[:MAX_QUERY].strip() if is_about_something else ""
+def _without_stop_words(text: str) -> str:
+    return " ".join(filter(fulltext.has_content, fulltext.runs(text)))[:MAX_QUERY]
 
 
 WRITE = "memory_write"
@@ -374,13 +313,8 @@ def _wish(request: Request, place: int) -> Wish:
         case "notes" | "before" if not (intent.kind == "before" and _before(request)):
             searches = {SEARCHES[0]: {"query": "me", "limit": NOTES}}  # which names nothing
         case "find":
-            # Memory is searched by sense, so it gets the whole question; the other its words.
-            searches = {
-                name: {"query": words, "limit": PASSAGES}
-                for name, words in zip(
-                    SEARCHES, (said.strip()[:MAX_QUERY], *intent.words), strict=True
-                )
-            }
+            (query,) = intent.words
+            searches = {name: {"query": query, "limit": PASSAGES} for name in SEARCHES}
         case "" if WRITE in offered and (offer := sentences.sentence_of(request.messages[place])):
             searches = {name: {"query": offer, "limit": KNOWN} for name in SEARCHES}
         case _:
@@ -557,7 +491,7 @@ def _found(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str
         return _text(request, "not_searched", reason=_reason(found[0][1])), True
     quotes, head = _quotes(found), "found"
     if wish.intent.kind == "find":
-        best = best_lines(wish.said, wish.intent.words[0], quotes)
+        best = best_lines(wish.said, quotes)
     else:
         best, head = [(quote, quote.text) for quote in quotes], "known"
         if not best:
@@ -580,12 +514,9 @@ def _line(request: Request, quote: Quote, line: str) -> str:
     return f"- {_text(request, 'noted', where=where, text=text)}"
 
 
-def best_lines(question: str, query: str, quotes: Sequence[Quote]) -> list[tuple[Quote, str]]:
-    """The lines that may answer a question, best first, each once: a note before the same talk.
-
-    `query` has the question's content words.
-    """
-    asked, is_cjk = wording.terms(query), _is_cjk(question)
+def best_lines(question: str, quotes: Sequence[Quote]) -> list[tuple[Quote, str]]:
+    """The lines that may answer a question, best first, each once: a note before the same talk."""
+    asked, is_cjk = wording.terms(question), _is_cjk(question)
     is_of_time = any(quote.of_time for quote in quotes)
     found: list[tuple[float, Quote, str]] = []
     keys: list[str] = []

@@ -19,12 +19,11 @@ from typing import TypeVar
 
 import structlog
 
-from bot.agent.offline import asks_for_notes
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, newest, parted, quote
 from bot.agent.transcript import origins_of
 from bot.clock import to_the_minute
 from bot.config import MemoryConfig, Settings
-from bot.context import sentences, tokens
+from bot.context import sentences, tokens, wishes
 from bot.context.quoting import recap
 from bot.errors import ConfidantError
 from bot.identity.view import TALK, MemoryView
@@ -273,7 +272,7 @@ class Recaller:
 
     async def _later(self, turn: _Turn, words: str, shown: Shown, room: int) -> Text | None:
         """Recall for a later message; a short one is searched for with the ones before, too."""
-        if asks_for_notes(words):
+        if wishes.asks_for_notes(words):
             return await asyncio.to_thread(_lines_of, await self._newest(turn), shown, room)
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
@@ -300,7 +299,7 @@ class Recaller:
         """Recall for a conversation's first message."""
         if not words.strip():
             return _Found(is_whole=True)
-        if asks_for_notes(words):
+        if wishes.asks_for_notes(words):
             return await self._newest(turn)
 
         async def search() -> tuple[Sequence[Find], bool]:

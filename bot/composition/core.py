@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from typing import Any
 
 import structlog
@@ -17,14 +17,13 @@ from bot.cluster.extra import needing_extra
 from bot.commands.commander import KNOWN
 from bot.config import Config, Settings
 from bot.coordination import Alone, Coordination, Event, Shared, SharedTurns, Standing
+from bot.core import Core
 from bot.delivery.delivery import Delivery
 from bot.gateway.admission import chat_moved, read_books
 from bot.gateway.gateway import Connections
 from bot.identity import ConversationResolver, Policy
 from bot.identity.conversation import local_zone
 from bot.invocation import confidant
-from bot.metrics import Metrics
-from bot.plugins import Hooks
 from bot.recovery import TRANSCRIPTS, open_database
 from bot.scheduler import Scheduler
 from bot.sessions import rooms
@@ -160,36 +159,16 @@ class PageAddress:
     port: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
-    """The infrastructure that every part is built on. What is opened is closed by `stack`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramCore(Core):
+    """The core, and what the program itself starts. What is opened is closed by `stack`."""
 
-    settings: Settings
     backend: Backend
-    resolver: ConversationResolver
-    channels: dict[str, Channel]
     connections: Connections
     delivery: Delivery
-    metrics: Metrics
     scheduler: Scheduler
     page: PageAddress
     stack: AsyncExitStack
-    hooks: Hooks = field(default_factory=Hooks)
-
-    @property
-    def database(self) -> Database:
-        """Where everything said is."""
-        return self.backend.database
-
-    @property
-    def clock(self) -> Clock:
-        """The time that counts, in ms since the epoch."""
-        return self.backend.clock
-
-    @property
-    def coordination(self) -> Coordination:
-        """What is told to, and agreed with, other programs on the same database."""
-        return self.backend.coordination
 
     async def read_books(self, _event: Event | None = None) -> None:
         """Read again what people chose: links, pairings, rooms."""
@@ -199,27 +178,33 @@ class Core:
 
 async def open_core(
     settings: Settings, backend: Backend, channels: Mapping[str, Channel], stack: AsyncExitStack
-) -> Core:
+) -> ProgramCore:
     """Open what everything is built on, once it is known where everything is kept."""
-    database, clock, metrics = backend.database, backend.clock, Metrics()
+    database, clock = backend.database, backend.clock
+    await database.write(lambda tx: rooms.prune(tx, clock() - DAY_MS))
+    policy = Policy.of(settings.now, local_zone(settings.now), KNOWN)
+    base = Core(
+        settings=settings,
+        database=database,
+        clock=clock,
+        coordination=backend.coordination,
+        resolver=ConversationResolver(policy, await database.read(read_books)),
+        channels=dict(channels),
+    )
+    metrics, shared = base.metrics, {each.name: getattr(base, each.name) for each in fields(base)}
+    core = ProgramCore(
+        **shared,
+        backend=backend,
+        connections=Connections(base),
+        delivery=_delivery(base),
+        scheduler=Scheduler(clock, lambda job: metrics.job_errors.labels(job).inc()),
+        page=PageAddress(),
+        stack=stack,
+    )
     metrics.follow(
         "background_failures",
         "How often background tasks failed since the start; each begins anew.",
         backoff.failures,
-    )
-    resolver = await _resolver(settings.now, database, clock)
-    own = dict(channels)
-    core = Core(
-        settings=settings,
-        backend=backend,
-        resolver=resolver,
-        channels=own,
-        connections=Connections(metrics, backend.coordination, own),
-        delivery=_delivery(settings.now, backend, resolver, own, metrics),
-        metrics=metrics,
-        scheduler=Scheduler(clock, lambda job: metrics.job_errors.labels(job).inc()),
-        page=PageAddress(),
-        stack=stack,
     )
     metrics.follow(
         "clock_jumps",
@@ -231,33 +216,12 @@ async def open_core(
     return core
 
 
-async def _resolver(config: Config, database: Database, clock: Clock) -> ConversationResolver:
-    """The configuration, and what people chose before the program was started."""
-    now = clock()
-    await database.write(lambda tx: rooms.prune(tx, now - DAY_MS))
-    policy = Policy.of(config, local_zone(config), KNOWN)
-    return ConversationResolver(policy, await database.read(read_books))
-
-
-def _delivery(
-    config: Config,
-    backend: Backend,
-    resolver: ConversationResolver,
-    channels: Mapping[str, Channel],
-    metrics: Metrics,
-) -> Delivery:
-    """What sends texts."""
-    database, clock, speech = backend.database, backend.clock, config.speech
+def _delivery(core: Core) -> Delivery:
+    """Build what sends texts."""
+    speech = core.settings.now.speech
 
     async def moved(address: Address, chat: str) -> None:
-        await chat_moved(database, resolver, clock(), address, chat)
+        await chat_moved(core.database, core.resolver, core.clock(), address, chat)
 
-    return Delivery(
-        database,
-        channels,
-        clock,
-        metrics,
-        coordination=backend.coordination,
-        on_moved=moved,
-        speaker=SpeechApi(speech) if speech.reply == "voice" else None,
-    )
+    speaker = SpeechApi(speech) if speech.reply == "voice" else None
+    return Delivery(core, on_moved=moved, speaker=speaker)

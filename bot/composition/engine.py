@@ -35,7 +35,7 @@ from bot.commands.info import (
 from bot.commands.link import LinkCommands, RoomCommands, WebCommands
 from bot.commands.memory import MemoryCommands, NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
-from bot.composition.core import Core
+from bot.composition.core import ProgramCore
 from bot.config import OFFLINE
 from bot.context import tokens
 from bot.delivery.live import LiveSigns
@@ -45,9 +45,9 @@ from bot.files.opener import FileReader, Limits, Opener
 from bot.files.sandbox import Unreadable
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
-from bot.gateway.commits import Approvals, TurnRecorder
+from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Gateway
-from bot.gateway.lanes import Attempts, Lanes, tell_waiting
+from bot.gateway.lanes import Attempts, Lanes
 from bot.gateway.media import Listener, MediaReader, VoiceReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
@@ -56,7 +56,7 @@ from bot.gateway.turns import TurnRunner
 from bot.housekeeping import Monitor
 from bot.i18n import text
 from bot.identity.routing import channels_of
-from bot.memory.memory import INDEX, Forgetter, Lookup, Memory
+from bot.memory.memory import Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
 from bot.memory.versions import Versions
 from bot.money.counts import Prices, measure
@@ -66,7 +66,6 @@ from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi
-from bot.speech.transcriber import Transcriber
 from bot.storage import records
 from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer
@@ -75,7 +74,7 @@ from bot.upkeep.compaction import CompactionService
 from bot.upkeep.deletions import Deletions
 from bot.upkeep.flush import Flusher, FlushService
 from bot.upkeep.heartbeat import Heartbeats
-from bot.upkeep.nights import NightModel, Nights
+from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
@@ -146,7 +145,7 @@ class Engine:
     dismissals: Dismissals
 
 
-async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
+async def build_memory(core: ProgramCore, searcher: Searcher | None = None) -> Memory:
     """Open the notes and their index; tests may bring another `searcher`."""
     opener = Opener(None, core.clock, Limits(share=math.inf))  # nobody else's files wait for these
     core.stack.push_async_callback(opener.close)
@@ -175,7 +174,7 @@ async def build_memory(core: Core, searcher: Searcher | None = None) -> Memory:
 
 
 async def build_agent(
-    core: Core, memory: Memory, models: Models, extra: ExtraTools, kept: MetaStore
+    core: ProgramCore, memory: Memory, models: Models, extra: ExtraTools, kept: MetaStore
 ) -> Agent:
     """Build what a model is asked with. `kept` is where limits that were learned are stored."""
     settings, database, clock = core.settings, core.database, core.clock
@@ -188,19 +187,12 @@ async def build_agent(
     allowance = Allowance(database, core.resolver, prices, clock)
     if not core.coordination.is_shared:  # nothing runs that was noted before
         await database.write(lambda tx: records.drop_under(tx, RUNNING))
-    hiding = Hiding(database, core.resolver, core.channels, core.coordination)
+    hiding = Hiding(core)
     await hiding.begin()
     opener = Opener(kept, clock)
     core.stack.push_async_callback(opener.close)
     files, artifacts = FileReader(opener), ArtifactStore(database, clock)
-    reminders = Reminders(
-        resolver=core.resolver,
-        database=database,
-        committer=committer,
-        scheduler=core.scheduler,
-        clock=clock,
-        embedder=memory.embedder,
-    )
+    reminders = Reminders(core, committer, core.scheduler, memory.embedder)
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
     sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
     built_in = (*planning, *sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
@@ -218,7 +210,7 @@ async def build_agent(
         prices=prices,
         allowance=allowance,
         committer=committer,
-        sessions=ActiveSessions(cache, database, limits, core.resolver, allowance),
+        sessions=ActiveSessions(core, cache, limits, allowance, committer),
         prefixes=Prefixes(settings, memory.files, memory.uses),
         recaller=Recaller(settings, memory.files, database, memory.searcher, memory.uses),
         toolbox=toolbox,
@@ -231,72 +223,40 @@ async def build_agent(
     )
 
 
-def build_maintenance(core: Core, agent: Agent) -> Maintenance:
+def build_maintenance(core: ProgramCore, agent: Agent) -> Maintenance:
     """Build what saves memory, makes room, ends conversations, and tells of it."""
-    live = LiveSigns(core.database, core.channels, core.coordination)
+    live = LiveSigns(core)
     core.stack.push_async_callback(live.stop)
     running = RunningTurns()
     upkeep = _upkeep(core, agent, live, running)
     core.stack.push_async_callback(upkeep.stop)
     health = Monitor(
-        *(core.database, core.connections, agent.memory, core.clock, core.backend.standing),
-        settings=core.settings,
-        speech=core.delivery.speech,
+        core, core.connections, agent.memory, core.backend.standing, core.delivery.speech
     )
     core.stack.push_async_callback(health.close)
     return Maintenance(
         live=live,
         running=running,
         upkeep=upkeep,
-        sweeper=Sweeper(core.resolver, core.database, agent.committer, upkeep.flush_closed),
-        notices=NoticeSweep(
-            sessions=agent.sessions,
-            database=core.database,
-            committer=agent.committer,
-            channels=core.channels,
-        ),
-        nights=Nights(
-            memory=agent.memory,
-            resolver=core.resolver,
-            database=core.database,
-            committer=agent.committer,
-            clock=core.clock,
-            owns=lambda: core.coordination.owns(INDEX),
-            model=NightModel(agent.sessions, agent.committer),
-        ),
-        heartbeats=Heartbeats(
-            files=agent.memory.files,
-            resolver=core.resolver,
-            database=core.database,
-            committer=agent.committer,
-            clock=core.clock,
-            owns=lambda: core.coordination.owns(INDEX),
-        ),
+        sweeper=Sweeper(core, agent.committer, upkeep.flush_closed),
+        notices=NoticeSweep(core, agent.committer, agent.sessions),
+        nights=Nights(core, agent.committer, agent.memory, agent.sessions),
+        heartbeats=Heartbeats(core, agent.committer, agent.memory.files),
         deletions=Deletions(
-            database=core.database,
-            committer=agent.committer,
+            core,
+            agent.committer,
             memory=agent.memory,
             forgetter=agent.forgetter,
-            resolver=core.resolver,
-            clock=core.clock,
             ended=upkeep.end,
             renewed=core.backend.renewed,
-            owns=lambda: core.coordination.owns(INDEX),
         ),
-        urgent=Urgent(
-            resolver=core.resolver,
-            database=core.database,
-            committer=agent.committer,
-            connections=core.connections.all,
-            report=health.report,
-            clock=core.clock,
-        ),
+        urgent=Urgent(core, agent.committer, core.connections.all, health.report),
         health=health,
     )
 
 
 async def build_engine(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     maintenance: Maintenance,
     pusher: Pusher,
@@ -307,9 +267,7 @@ async def build_engine(
     Raises:
         ConfigError: voice messages are to be understood here, and cannot be.
     """
-    database, clock, committer = core.database, core.clock, agent.committer
-    upkeep, resolver = maintenance.upkeep, core.resolver
-    running = maintenance.running
+    committer, upkeep, running = agent.committer, maintenance.upkeep, maintenance.running
     context = ContextCommands(
         committer=committer,
         upkeep=upkeep,
@@ -317,60 +275,48 @@ async def build_engine(
         toolbox=agent.toolbox,
         channels=core.channels,
     )
-    choices = ModelChoices(agent.models, resolver, database)
-    stops = TurnStops(running, core.coordination, clock)
+    choices = ModelChoices(agent.models, core.resolver, core.database)
+    stops = TurnStops(running, core.coordination, core.clock)
     services = _commands(core, agent, maintenance, context, choices=choices, stops=stops)
     commander = Commander(
+        core,
         handlers=handlers(services),
         committer=committer,
         upkeep=upkeep,
         stops=stops,
-        resolver=resolver,
-        clock=clock,
         joined=joined,
     )
-    attempts = Attempts(database=database, committer=committer, clock=clock, metrics=core.metrics)
-    if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
-        await attempts.begin()
-    turns, tasks = _turns(core, agent, maintenance, attempts)
-    admission = Admission(
-        resolver=resolver, database=database, committer=committer, clock=clock, metrics=core.metrics
-    )
+    admission = Admission(core, committer)
+    turns, tasks, attempts = await _turns(core, agent, maintenance)
     lanes = Lanes(
-        settings=core.settings,
-        database=database,
-        resolver=resolver,
+        core,
+        committer,
         commander=commander,
         attempts=attempts,
         admit=admission.admit,
         run_turn=turns.run,
         running=running,
-        overflowed=partial(tell_waiting, committer, clock, core.settings.now.session.queue.cap),
         shared=core.backend.turns,
     )
     gateway = Gateway(
+        core,
+        committer,
         admission=admission,
-        resolver=resolver,
         commander=commander,
         stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,
-        database=database,
-        committer=committer,
-        clock=clock,
         choices=choices,
         reach=pusher.reach,
         sent=core.delivery.sent,
     )
-    dismissals = Dismissals(
-        resolver=resolver, database=database, running=running, upkeep=upkeep, clock=clock
-    )
+    dismissals = Dismissals(core, running, upkeep)
     return Engine(gateway, lanes, tasks, agent.reminders, context, maintenance, dismissals)
 
 
 def _commands(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     maintenance: Maintenance,
     context: ContextCommands,
@@ -403,68 +349,55 @@ def _commands(
     )
 
 
-def _turns(
-    core: Core, agent: Agent, maintenance: Maintenance, attempts: Attempts
-) -> tuple[TurnRunner, TaskRunner]:
-    """What runs the turns of messages, and those of tasks."""
-    config, database, clock = core.settings.now, core.database, core.clock
-    transcriber, listener = _transcriber(core), None
-    if transcriber is not None:
-        model = config.speech.model if config.speech.kind == "openai" else OFFLINE
-        listener = Listener(transcriber, model, agent.committer, agent.allowance)
+async def _turns(
+    core: ProgramCore, agent: Agent, maintenance: Maintenance
+) -> tuple[TurnRunner, TaskRunner, Attempts]:
+    """Build what runs the turns of messages and of tasks, and counts those that fail."""
+    attempts = Attempts(core, agent.committer)
+    if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
+        await attempts.begin()
+    speech = core.settings.now.speech
+    listener = _listener(core, agent)
     requests = Requests(
         toolbox=agent.toolbox,
         prefixes=agent.prefixes,
         recaller=agent.recaller,
-        media=MediaReader(core.channels, agent.artifacts, agent.files, listener),
+        media=MediaReader(core, agent.artifacts, agent.files, listener),
         upkeep=maintenance.upkeep,
         allowance=agent.allowance,
-        clock=clock,
+        clock=core.clock,
     )
-    commits = TurnRecorder(agent.committer, maintenance.upkeep, core.channels, clock, agent.prices)
+    commits = TurnRecorder(core, agent.committer, maintenance.upkeep, agent.prices)
     turns = TurnRunner(
+        core,
         voice=VoiceReader(
-            channels=core.channels,
-            listener=listener,
-            database=database,
-            marks=MetaStore(database, clock),
-            metrics=core.metrics,
-            speech=core.delivery.speech,
-            answers_aloud=config.speech.reply == "voice",
+            core, listener, core.delivery.speech, answers_aloud=speech.reply == "voice"
         ),
         requests=requests,
         commits=commits,
         toolbox=agent.toolbox,
-        channels=core.channels,
         reminders=agent.reminders,
         live=maintenance.live,
         uses=agent.memory.uses,
         attempts=attempts,
-        approvals=Approvals(database, clock),
         notes=agent.memory.notes,
-        metrics=core.metrics,
         replies=maintenance.health.replies,
-        clock=clock,
     )
     tasks = TaskRunner(
-        resolver=core.resolver,
-        database=database,
-        committer=agent.committer,
+        core,
+        agent.committer,
         requests=requests,
         commits=commits,
         toolbox=agent.toolbox,
         notes=agent.memory.notes,
         running=maintenance.running,
-        metrics=core.metrics,
         scheduler=core.scheduler,
-        clock=clock,
         heartbeats=maintenance.heartbeats,
-        is_alone=not core.coordination.is_shared,
     )
-    return turns, tasks
+    return turns, tasks, attempts
 
 
-async def _limits(core: Core, models: Models, kept: MetaStore) -> LimitsResolver:
+async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
     """How much models take at once, with what was learned before."""
     tokenizer = core.settings.now.context.tokenizer
     counter = await asyncio.to_thread(tokens.counter, tokenizer)
@@ -476,7 +409,7 @@ async def _limits(core: Core, models: Models, kept: MetaStore) -> LimitsResolver
     return limits
 
 
-def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
+def _memory_tools(core: ProgramCore, memory: Memory) -> Iterable[Tool]:
     elsewhere = Elsewhere(core.channels, channels_of(core.settings.now.session))
     transcripts = TranscriptIndex(core.database)
     return (
@@ -487,7 +420,7 @@ def _memory_tools(core: Core, memory: Memory) -> Iterable[Tool]:
     )
 
 
-def _web_tools(core: Core, files: FileReader) -> Iterable[Tool]:
+def _web_tools(core: ProgramCore, files: FileReader) -> Iterable[Tool]:
     web = core.settings.now.tools.web
     if web.search == "off" and not web.fetch:
         return ()
@@ -496,44 +429,41 @@ def _web_tools(core: Core, files: FileReader) -> Iterable[Tool]:
     return search.tools_of(web, files, core.stack)
 
 
-def _transcriber(core: Core) -> Transcriber | None:
-    """What understands voice messages, if anything does."""
+def _listener(core: ProgramCore, agent: Agent) -> Listener | None:
+    """Build what understands voice messages, if anything is to."""
     config = core.settings.now.speech
     if config.kind == "none":
         return None
     if config.kind == "local" and (problem := api.local_missing(config)):
         raise ConfigError(problem)
-    found = SpeechApi(config) if config.kind == "openai" else LocalSpeech(config, core.clock)
-    core.stack.push_async_callback(found.close)
-    return found
+    is_service = config.kind == "openai"
+    transcriber = SpeechApi(config) if is_service else LocalSpeech(config, core.clock)
+    core.stack.push_async_callback(transcriber.close)
+    model = config.model if is_service else OFFLINE
+    return Listener(transcriber, model, agent.committer, agent.allowance)
 
 
-def _upkeep(core: Core, agent: Agent, live: LiveSigns, running: RunningTurns) -> Upkeep:
+def _upkeep(core: ProgramCore, agent: Agent, live: LiveSigns, running: RunningTurns) -> Upkeep:
     flushes = FlushService(
+        core,
         sessions=agent.sessions,
         committer=agent.committer,
         notes=agent.memory.notes,
         flusher=Flusher(agent.memory.notes, agent.memory.files, agent.memory.searcher),
         live=live,
-        clock=core.clock,
-        metrics=core.metrics,
     )
     compactions = CompactionService(
+        core,
         sessions=agent.sessions,
         committer=agent.committer,
         summariser=Summariser(),
         live=live,
-        clock=core.clock,
-        metrics=core.metrics,
     )
     return Upkeep(
+        core,
         agent.sessions,
         flushes,
         compactions,
-        Titles(agent.sessions, agent.committer, core.clock),
+        Titles(core, agent.sessions, agent.committer),
         running=running,
-        clock=core.clock,
-        owns=lambda: core.coordination.owns(INDEX),
-        is_alone=not core.coordination.is_shared,
-        hooks=core.hooks,
     )

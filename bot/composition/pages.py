@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bot import housekeeping
 from bot.channel import reveal
-from bot.composition.core import Core
+from bot.composition.core import ProgramCore
 from bot.composition.engine import Agent, Engine
 from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
@@ -16,12 +16,12 @@ from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
-from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
+from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
 from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import ContextPages, OverviewPages
-from bot.dashboard.pages import Visits, WayPages
+from bot.dashboard.pages import WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
@@ -56,18 +56,18 @@ class PageAccess:
     pages: PushPages
 
 
-def build_page_access(core: Core, endpoints: Endpoints) -> PageAccess:
+def build_page_access(core: ProgramCore, endpoints: Endpoints) -> PageAccess:
     """Build what tells browsers; `endpoints` says where notes to them may go."""
     settings, database, clock = core.settings, core.database, core.clock
     browsers = Browsers(database, core.resolver, clock)
     logins = PushLogins(lambda: reveal(settings.now.dashboard.token), browsers.of)
     pusher = Pusher(database, clock, settings, logins.holding, endpoints=endpoints)
     core.stack.push_async_callback(pusher.stop)
-    return PageAccess(browsers, pusher, PushPages(pusher, logins, database, clock))
+    return PageAccess(browsers, pusher, PushPages(pusher, logins, database))
 
 
 def build_pages(
-    core: Core,
+    core: ProgramCore,
     agent: Agent,
     engine: Engine,
     access: PageAccess,
@@ -76,22 +76,9 @@ def build_pages(
     backups: Callable[[], Backups],
 ) -> DashboardServer:
     """Build the server with every page."""
-    clock, database = core.clock, core.database
-    memory, metrics, standing = agent.memory, core.metrics, core.backend.standing
-    if standing is not None:
-        housekeeping.count_nodes(metrics, standing)
-
-    visits, passwords = Visits(core.resolver), Passwords()
-    report = engine.maintenance.health.report
-    growth = MemoryGrowth(memory, database, clock)
-    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
-    browsers = access.browsers
-    programs = McpPages(visits, agent.toolbox, memory.notes, database, clock)
-    core.stack.push_async_callback(programs.stop)
-    backup_pages = BackupPages(
-        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
-    )
-    core.stack.push_async_callback(backup_pages.stop)
+    if (standing := core.backend.standing) is not None:
+        housekeeping.count_nodes(core.metrics, standing)
+    passwords, browsers = Passwords(), access.browsers
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     people, rooms = _people(core, browsers, settings)
@@ -101,51 +88,26 @@ def build_pages(
 
     server = DashboardServer(
         core.settings.now.dashboard,
-        readiness=report,
-        registry=metrics.registry,
+        readiness=engine.maintenance.health.report,
+        registry=core.metrics.registry,
         name=lambda: core.settings.now.agent.name,
         language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
-            ConversationPages(
-                database, visits, engine.gateway.receive, engine.maintenance.deletions, clock
-            ),
-            *_memory_pages(core, agent, engine.maintenance.nights, visits),
-            ReminderPages(visits, database, clock, agent.reminders.expect),
-            UsagePages(UsageViews(database, clock, agent.allowance), visits),
-            OverviewPages(database, growth, visits, clock, report),
-            ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
-            TemporaryPages(
-                visits=visits,
-                limits=agent.limits,
-                files=memory.files,
-                charging=lambda here: agent.committer.charging(
-                    agent.allowance.account(here), "", "chat"
-                ),
-                running=engine.maintenance.running,
-                clock=clock,
-            ),
-            LoginPages(browsers, visits, core.settings),
-            AccountPages(browsers, visits, passwords),
-            ProgramPages(browsers, visits, core.settings),
-            programs,
+            *_chat_pages(core, agent, engine),
+            *_memory_pages(core, agent, engine.maintenance.nights),
+            LoginPages(browsers, core.settings),
+            AccountPages(browsers, passwords),
+            ProgramPages(browsers, core.settings),
+            access.pages,
             people,
             rooms,
-            ScopePages(settings, database),
-            backup_pages,
-            StartPages(
-                settings,
-                core.connections.all,
-                MetaStore(database, clock),
-                lambda request: agent.committer.charging(
-                    agent.allowance.account(visits.of(request)), "", "trial"
-                ),
-            ),
-            SettingsPages(settings, agent.models.names),
-            access.pages,
+            *_owner_pages(core, agent, settings, backups=backups),
             *core.channels.values(),
         ),
         browsers=browsers,
+        resolver=core.resolver,
+        clock=core.clock,
         passwords=passwords,
         waiting=waiting,
     )
@@ -153,56 +115,86 @@ def build_pages(
     return server
 
 
-def _memory_pages(
-    core: Core, agent: Agent, nights: Nights, visits: Visits
+def _chat_pages(core: ProgramCore, agent: Agent, engine: Engine) -> tuple[HasRoutes, ...]:
+    """Build the pages about conversations, and the overview."""
+    receive, care = engine.gateway.receive, engine.maintenance
+    growth = MemoryGrowth(agent.memory, core.database, core.clock)
+    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
+    programs = McpPages(agent.toolbox, agent.memory.notes, core.database)
+    core.stack.push_async_callback(programs.stop)
+    return (
+        ConversationPages(core.database, receive, care.deletions),
+        ReminderPages(core.database, agent.reminders.expect),
+        UsagePages(UsageViews(core.database, core.clock, agent.allowance)),
+        OverviewPages(core.database, growth, care.health.report),
+        ContextPages(engine.context, core.database, receive),
+        TemporaryPages(
+            limits=agent.limits,
+            files=agent.memory.files,
+            charging=lambda here: agent.committer.charging(
+                agent.allowance.account(here), "", "chat"
+            ),
+            running=care.running,
+        ),
+        programs,
+    )
+
+
+def _owner_pages(
+    core: ProgramCore,
+    agent: Agent,
+    settings: ServedSettings,
+    *,
+    backups: Callable[[], Backups],
 ) -> tuple[HasRoutes, ...]:
-    memory, database, clock = agent.memory, core.database, core.clock
+    """Build the owner's pages of settings and backups."""
+    made = BackupPages(lambda: backups().files(), lambda: backups().make_now(), core.settings)
+    core.stack.push_async_callback(made.stop)
+    return (
+        ScopePages(settings, core.database),
+        made,
+        StartPages(
+            settings,
+            core.connections.all,
+            MetaStore(core.database, core.clock),
+            lambda here: agent.committer.charging(agent.allowance.account(here), "", "trial"),
+        ),
+        SettingsPages(settings, agent.models.names),
+    )
+
+
+def _memory_pages(core: ProgramCore, agent: Agent, nights: Nights) -> tuple[HasRoutes, ...]:
+    memory, database = agent.memory, core.database
     return (
         MemoryPages(memory),
-        MemoryBrowser(visits, memory, database, clock),
-        MemorySources(visits, memory, database),
-        MemorySearching(visits, agent.lookup, clock),
-        MemoryConfirming(visits, memory, clock),
-        MemoryEditor(visits, memory, database, clock),
-        MemoryEditor(visits, memory, database, clock, of_all=True),
-        MemoryNight(visits, nights.keeper),
-        MemoryForgetting(visits, agent.forgetter, agent.committer, clock),
+        MemoryBrowser(memory, agent.lookup, database),
+        MemorySources(memory, database),
+        MemoryConfirming(memory),
+        MemoryEditor(memory, database),
+        MemoryNight(nights.keeper),
+        MemoryForgetting(agent.forgetter, agent.committer),
     )
 
 
 def _people(
-    core: Core, browsers: Browsers, settings: ServedSettings
+    core: ProgramCore, browsers: Browsers, settings: ServedSettings
 ) -> tuple[PeoplePages, ChannelPages]:
     """The owner's pages of people and of channels."""
 
     def origins() -> Mapping[Key, str]:
         return settings.origins
 
-    def invitation(channel: str, account: str) -> str:
-        found = core.channels.get(channel)
-        return found.invitation(account) if found is not None else ""
-
     async def changed() -> None:
         await core.read_books()
         await browsers.look()  # whoever may not talk any more may not look on either
 
-    people = PeoplePages(
-        database=core.database,
-        resolver=core.resolver,
-        origins=origins,
-        read_books=changed,
-        post=core.delivery.post,
-        clock=core.clock,
-    )
+    people = PeoplePages(core, origins=origins, read_books=changed, post=core.delivery.post)
     channels = ChannelPages(
-        database=core.database,
-        resolver=core.resolver,
+        core,
         connections=core.connections.all,
         plugins=settings.plugins,
-        invitation=invitation,
         examine=examined,
         origins=origins,
         read_books=changed,
-        clock=core.clock,
     )
     return people, channels

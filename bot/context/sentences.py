@@ -32,6 +32,7 @@ Kind = Literal["before", "asking", "remind"]
 _APART: Final = r"[\s,，、.;；:：!！。…¿¡،؟–—-]"
 CLAUSE: Final = re.compile(r"(?:^|[,，、.;；:：!！?？。…¿¡،؟\n–—])\s*+")  # where one begins
 _NO_SPACES: Final = ("zh", "ja", "ko")  # nothing tells where a word ends
+_REQUESTED_IN: Final = ("en", "zh")
 NAMED: Final = re.compile(r"\W*(?:@\S{1,40}\s|(?:(?![\u2e80-\uffff])\w){2,20},)")  # "Nova, …"
 _INSIDE: Final = r"(?!(?<=\w)\w)"  # no place inside a word
 _LATER: Final = "\u0700"  # scripts from here on compose letters of other things than accents
@@ -87,11 +88,15 @@ def folded(sentence: str) -> str:
     return sentence.replace("İ", "i").lower()
 
 
+def _table() -> dict[str, dict[str, list[str]]]:
+    raw = resources.files("bot.context").joinpath("phrases.toml").read_text("utf-8")
+    return tomllib.loads(raw)
+
+
 @cache
 def phrases() -> Phrases:
     """The table, read once; every pattern is for what `folded` gives."""
-    raw = resources.files("bot.context").joinpath("phrases.toml").read_text("utf-8")
-    table: dict[str, dict[str, list[str]]] = tomllib.loads(raw)
+    table = _table()
 
     def all_of(key: str, names: Iterable[str] = table) -> str:
         return _any((name, phrase) for name in names for phrase in table[name][key])
@@ -114,6 +119,29 @@ def phrases() -> Phrases:
         unwanted_anywhere=re.compile(all_of("unwanted", _NO_SPACES)),
         claims=re.compile(all_of("claims")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What a whole folded message is that asks to read the notes, or the last conversation."""
+
+    notes: re.Pattern[str]
+    last_talk: re.Pattern[str]
+
+
+@cache
+def requests() -> Requests:
+    """The table's requests, apart from `phrases`: they take a moment to compile, not a second."""
+    table = _table()
+
+    def whole(key: str) -> re.Pattern[str]:
+        opening, asked = (
+            _any((name, phrase) for name in _REQUESTED_IN for phrase in table[name][each])
+            for each in ("opening", key)
+        )
+        return re.compile(rf"{_APART}*(?:{opening}{_APART}*){{0,2}}{asked}[吗呢吧呀啊]?\W*")
+
+    return Requests(whole("notes"), whole("last_talk"))
 
 
 def _any(phrases: Iterable[tuple[str, str]]) -> str:

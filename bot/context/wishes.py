@@ -6,17 +6,19 @@ of a sentence; nothing else is understood. Pure, and linear in the length of a t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from bot.context import sentences, wording
-from bot.context.sentences import NAMED, Kind, folded, phrases
+from bot.context.sentences import NAMED, Kind, folded, phrases, requests
 from bot.sessions import time_phrases
 
 MOST: Final = 5  # wishes of one message
 TAIL: Final = 120  # characters of a sentence in which the phrase at its end is looked for
 STATED: Final = 600  # characters of what a message states, to be kept because a reply claims it was
+REQUEST: Final = 100  # characters of a message that only asks to read something
 CONTENT: Final = 2  # words, beside those that only hold a sentence together, that make a statement
 
 _AROUND: Final = " ,，、:：;；–—-?？؟¿،.。!！…"
@@ -89,6 +91,21 @@ def _wishes(every: Sequence[_Sentence], *, is_whole: bool, is_cut: bool) -> list
 def asks_to_keep(message: str) -> bool:
     """True for a message that asks that something be kept."""
     return bool(read(message).wishes)
+
+
+def asks_for_notes(message: str) -> bool:
+    """True for a message that asks to read what is noted: "what do you know about me?"."""
+    return _is_request(requests().notes, message)
+
+
+def asks_for_last_talk(message: str) -> bool:
+    """True for a message that asks for the last conversation: "what did we talk about?"."""
+    return _is_request(requests().last_talk, message)
+
+
+def _is_request(pattern: re.Pattern[str], message: str) -> bool:
+    words = message.strip()
+    return len(words) <= REQUEST and pattern.fullmatch(folded(words)) is not None
 
 
 def claims(reply: str) -> bool:

@@ -20,18 +20,17 @@ from bot.channel import (
     GroupConfig,
     Health,
 )
-from bot.clock import Clock
-from bot.dashboard import pages
-from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
+from bot.core import Core
+from bot.dashboard.pages import Pages, Visit, address, in_menu, matching, part_of, route, see
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
-from bot.identity import AccessDecision, Activation, ConversationResolver
+from bot.identity import AccessDecision, Activation
 from bot.identity.access import is_always
 from bot.sessions import inbox, rooms
 from bot.sessions.rooms import Room
 from bot.settings.fields import Key
 from bot.settings.loader import toml_value
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.views.findings import told
 from bot.views.people import place_of, shortened
 
@@ -40,7 +39,6 @@ MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebod
 MOST_COUNTED: Final = 100  # declined rooms that are looked through for the menu
 AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
 WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
-TOLD: Final = frozenset({"checked", "room", "gone", "let_in", "sent_out"})
 SHOWN: Final = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
 SHOWN_OF_ROOM: Final = ("allow_from", "mention_patterns", "notices", "language", "streaming")
 
@@ -127,65 +125,48 @@ class GroupCard:
 
 
 @in_menu("/channels", is_owners=True)
-class ChannelPages:
+class ChannelPages(Pages):
     """Health, ids and settings; never a word of what was said."""
 
     def __init__(
         self,
+        core: Core,
         *,
-        database: Database,
-        resolver: ConversationResolver,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
-        invitation: Callable[[str, str], str],
         examine: Examine,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
-        clock: Clock,
     ) -> None:
-        """`invitation` gives the link to an account's bot, where there is one.
+        """Take what the page shows and does.
 
         `examine` has a channel look at itself; `origins` says where the configuration stands;
         `read_books` lets what was changed count at once.
         """
-        self._database = database
-        self._resolver = resolver
-        self._visits = Visits(resolver)
+        self._core = core
         self._connections = connections
         self._plugins = plugins
-        self._invitation = invitation
         self._examine = examine
         self._origins = origins
         self._read_books = read_books
-        self._clock = clock
         self._checked: dict[str, Checked] = {}
         self._checking = asyncio.Lock()
 
-    def routes(self) -> list[web.RouteDef]:
-        """The route, and what can be done there."""
-        return [
-            web.get(PATH, self._page),
-            web.post(f"{PATH}/check", self._check),
-            web.post(f"{PATH}/activation", self._activate),
-            web.post(f"{PATH}/admit", partial(self._admit, is_admitted=True)),
-            web.post(f"{PATH}/dismiss", partial(self._admit, is_admitted=False)),
-        ]
-
     async def waiting(self) -> int:
         """How many rooms were declined that the owner could let in."""
-        declined = await self._database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
+        declined = await self._core.database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
         cards = filter(None, map(self._asking, declined))
         return sum(not each.is_let_in for each in cards)
 
-    async def _page(self, request: web.Request) -> web.Response:
-        query = request.query
-        heard, backlogs, latest, declined = await self._database.read(
+    @route("GET", PATH)
+    async def _page(self, visit: Visit) -> web.Response:
+        heard, backlogs, latest, declined = await self._core.database.read(
             lambda tx: (
                 *(inbox.last_received(tx), outbox.backlogs(tx)),
                 *(rooms.latest(tx, MAX_ROOMS), rooms.declined(tx, MAX_ROOMS)),
             )
         )
-        wanted = query.get("q", "").strip()
+        wanted = visit.query("q").strip()
         origins = self._origins()
         found = [self._room(each) for each in latest]
         groups = [
@@ -194,21 +175,17 @@ class ChannelPages:
         asking = [card for room in declined if (card := self._asking(room)) is not None]
         waiting = [each for each in asking if not each.is_let_in]
         let_in = [each for each in asking if each.is_let_in]
-        done = query.get("told", "")
-        in_rooms = part_of(matching(found, wanted, "place", "chat"), query.get("rooms", ""))
-        listed = part_of(matching(groups, wanted, "place", "chat"), query.get("groups", ""))
-        return pages.page(
-            request,
+        in_rooms = part_of(matching(found, wanted, "place", "chat"), visit.query("rooms"))
+        listed = part_of(matching(groups, wanted, "place", "chat"), visit.query("groups"))
+        return visit.page(
             "channels.html",
-            told=done if done in TOLD else "",
             wanted=wanted,
             is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
             channels=self._cards(heard, backlogs),
-            said=partial(told, language=pages.language(request)),
-            when=self._visits.when(request, self._clock()),
+            said=partial(told, language=visit.language),
             rooms=in_rooms,
-            asking=part_of(waiting, query.get("asking", "")),
-            let_in=part_of(let_in, query.get("let_in", "")),
+            asking=part_of(waiting, visit.query("asking")),
+            let_in=part_of(let_in, visit.query("let_in")),
             groups=listed,
             wishes=tuple(WISHES),
             at=partial(address, PATH, wanted),
@@ -216,22 +193,24 @@ class ChannelPages:
 
     # --- what is done -----------------------------------------------------------------------------
 
-    async def _check(self, request: web.Request) -> web.Response:
-        """Have a channel look at its own set-up, as `confidant doctor` does."""
-        name = (await sent(request)).get("channel", "")
+    @route("POST", f"{PATH}/check")
+    async def _check(self, visit: Visit) -> web.Response:
+        """Have a channel check its own set-up, as `confidant doctor` does."""
+        name = (await visit.form()).get("channel", "")
         plugin = self._plugins.get(name)
         if plugin is None or plugin.off(self._section(name)):
             return _back("gone")
         async with self._checking:
             before = self._checked.get(name)
-            if before is None or abs(self._clock() - before.at) >= AGAIN_MS:
+            if before is None or abs(visit.now - before.at) >= AGAIN_MS:
                 findings = await self._examine(plugin.create(self._section(name)))
-                self._checked[name] = Checked(self._clock(), findings)
+                self._checked[name] = Checked(visit.now, findings)
                 log.info("channel.checked", channel=name, findings=len(findings))
         return _back("checked", f"channel-{name}")
 
-    async def _activate(self, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._clock()
+    @route("POST", f"{PATH}/activation")
+    async def _activate(self, visit: Visit) -> web.Response:
+        form, now = await visit.form(), visit.now
         key, wish = form.get("key", ""), WISHES.get(form.get("activation", "?"))
         if wish is None:
             return _back("gone")
@@ -242,17 +221,19 @@ class ChannelPages:
             rooms.activate(tx, key, wish, now)
             return True
 
-        if not await self._database.write(work):
+        if not await self._core.database.write(work):
             return _back("gone")
         await self._read_books()
         log.info("room.activated", activation=wish or "as configured")
         return _back("room", "rooms")
 
-    async def _admit(self, request: web.Request, *, is_admitted: bool) -> web.Response:
-        """Let the bot answer in a room that was declined, or no more."""
-        key, now = (await sent(request)).get("key", ""), self._clock()
+    @route("POST", f"{PATH}/admit", f"{PATH}/dismiss")
+    async def _admit(self, visit: Visit) -> web.Response:
+        """Let the bot answer in a room that was declined, or no longer."""
+        key, now = (await visit.form()).get("key", ""), visit.now
+        is_admitted = visit.request.path.endswith("/admit")
         work = partial(rooms.admit, key=key, now=now, is_admitted=is_admitted)
-        if not await self._database.write(work):
+        if not await self._core.database.write(work):
             return _back("gone")
         await self._read_books()
         log.info("room.admitted" if is_admitted else "room.dismissed")
@@ -261,7 +242,7 @@ class ChannelPages:
     # --- as it is shown ---------------------------------------------------------------------------
 
     def _section(self, name: str) -> ChannelConfig:
-        return self._resolver.policy.config.channels.get(name)
+        return self._core.resolver.policy.config.channels.get(name)
 
     def _cards(
         self, heard: Mapping[tuple[str, str], int], backlogs: Mapping[tuple[str, str], Backlog]
@@ -271,7 +252,8 @@ class ChannelPages:
         for channel, account, health, detail in self._connections():
             place = (channel, account)
             backlog = backlogs.get(place, Backlog())
-            link = self._invitation(channel, account)
+            served = self._core.channels.get(channel)
+            link = served.invitation(account) if served is not None else ""
             found = Account(account, health.value, detail, heard.get(place, 0), backlog, link)
             running.setdefault(channel, []).append(found)
         off = {name: each.off(self._section(name)) for name, each in self._plugins.items()}
@@ -290,7 +272,7 @@ class ChannelPages:
 
     def _asking(self, room: Room) -> Asking | None:
         """A room that was declined; None where the configuration decides, whatever is done here."""
-        section = self._resolver.policy.section(room.origin).config
+        section = self._core.resolver.policy.section(room.origin).config
         if section.listed(room.origin) is not None or section.group_policy != "allowlist":
             return None
         return Asking(
@@ -299,11 +281,11 @@ class ChannelPages:
             shortened(room.origin.chat),
             room.origin.chat_type,
             room.last_at,
-            room.origin.chat_ref in self._resolver.now.books.admitted,
+            room.origin.chat_ref in self._core.resolver.now.books.admitted,
         )
 
     def _room(self, room: Room) -> RoomCard:
-        here = self._resolver.of(replace(room.origin, sender=""))
+        here = self._core.resolver.of(replace(room.origin, sender=""))
         is_heard = here.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         always = is_always(here.settings, here.activation)
         own = here.settings.listed(room.origin)
@@ -315,7 +297,7 @@ class ChannelPages:
             room.origin.chat_type,
             room.last_at,
             ("always" if always else "mention") if is_heard and here.is_answered else "never",
-            self._resolver.now.books.chosen.get(room.key, ""),
+            self._core.resolver.now.books.chosen.get(room.key, ""),
             _options(own, [each for each in SHOWN_OF_ROOM if each in said]),
         )
 
@@ -353,4 +335,4 @@ def _options(section: object, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _back(told: str, anchor: str = "") -> web.Response:
-    return pages.see(f"{PATH}?told={told}" + (f"#{anchor}" if anchor else ""))
+    return see(f"{PATH}?told={told}" + (f"#{anchor}" if anchor else ""))

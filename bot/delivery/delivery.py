@@ -11,7 +11,7 @@ What finds nobody, because the bot was blocked or taken out, is kept until they 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -24,15 +24,15 @@ from cachetools import LRUCache
 from bot import errors, fencing
 from bot.backoff import keep
 from bot.channel import Address, Attachment, Channel, Piece
-from bot.clock import Clock
-from bot.coordination import Coordination, account_name
+from bot.coordination import account_name
+from bot.core import Core
 from bot.delivery import outbox
 from bot.delivery.outbox import Extra, Letter, Queue
 from bot.health import Tries
 from bot.i18n import text
 from bot.logs import about_turn
 from bot.metrics import Metrics
-from bot.storage import Database, Transaction, insist
+from bot.storage import Transaction, insist
 from bot.storage.records import report_unreadable
 from bot.workers import Backlog, Workers
 
@@ -150,12 +150,8 @@ class Delivery:
 
     def __init__(
         self,
-        database: Database,
-        channels: Mapping[str, Channel],
-        clock: Clock,
-        metrics: Metrics,
+        core: Core,
         *,
-        coordination: Coordination,
         on_moved: Callable[[Address, str], Awaitable[None]] | None = None,
         speaker: Speaker | None = None,
     ) -> None:
@@ -163,17 +159,13 @@ class Delivery:
 
         `speaker` says what is to be said aloud.
         """
-        self._database = database
-        self._channels = channels
-        self._clock = clock
-        self._metrics = metrics
-        self._coordination = coordination
+        self._core = core
         self._on_moved = on_moved
         # Which of our texts a platform's message is: (channel, account, chat, its id there) -> the
         # thread it went to, and the text's id. For reactions, and of this process only.
         self.sent: LRUCache[tuple[str, str, str, str], tuple[str, str]] = LRUCache(MAX_SENT)
-        self.speech = Tries("speech", clock)  # voice messages, those that are heard as well
-        self._aloud = Aloud(speaker, metrics, self.speech)
+        self.speech = Tries("speech", core.clock)  # voice messages, those that are heard as well
+        self._aloud = Aloud(speaker, core.metrics, self.speech)
         self._owners: dict[str, asyncio.Task[None]] = {}  # what waits for accounts, and has them
         self._looking: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
@@ -183,7 +175,7 @@ class Delivery:
             self._send_next,
             self._load,
             WINDOW,
-            fence_of=lambda queue: coordination.fence(account_name(queue.address)),
+            fence_of=lambda queue: core.coordination.fence(account_name(queue.address)),
         )
 
     def post(self, letters: Iterable[outbox.Letter]) -> None:
@@ -194,30 +186,30 @@ class Delivery:
         for letter in letters:
             if not self._claim(letter.address):
                 continue
-            if self._coordination.is_shared and not letter.parked:
+            if self._core.coordination.is_shared and not letter.parked:
                 self._workers.look(letter.queue)
             else:
                 self._workers.put(letter.queue, letter)
 
     async def look(self) -> None:
         """Send whatever waits in the outbox: at a start, and after another process wrote there."""
-        for queue in await self._database.read(outbox.queues):
-            if queue.address.channel in self._channels and self._claim(queue.address):
+        for queue in await self._core.database.read(outbox.queues):
+            if queue.address.channel in self._core.channels and self._claim(queue.address):
                 self._workers.look(queue)
 
     async def again(self) -> None:
         """Try what was parked once more, each behind what is sent to its address now."""
         self.post(
             letter
-            for letter in await self._database.read(lambda tx: outbox.to_try_again(tx, AGAIN))
-            if letter.address.channel in self._channels and self._claim(letter.address)
+            for letter in await self._core.database.read(lambda tx: outbox.to_try_again(tx, AGAIN))
+            if letter.address.channel in self._core.channels and self._claim(letter.address)
         )
         await self._count_unsent()
 
     def open(self) -> None:
         """Begin sending: every channel has started."""
         self._open.set()
-        if self._coordination.is_shared:
+        if self._core.coordination.is_shared:
             self._looking = keep("delivery.look", self._look_regularly)
 
     async def stop(self, grace: float) -> None:
@@ -231,15 +223,15 @@ class Delivery:
     def _claim(self, address: Address) -> bool:
         """Have this node send for an account whenever no other one does; True when it does so."""
         name = account_name(address)
-        if self._coordination.is_shared and name not in self._owners:
+        if self._core.coordination.is_shared and name not in self._owners:
             self._owners[name] = keep(f"delivery.{name}", lambda: self._own(name))
-        return self._coordination.owns(name)
+        return self._core.coordination.owns(name)
 
     async def _own(self, name: str) -> None:
         """Send for an account whenever no other node does."""
         fencing.put(None)
         while True:
-            async with self._coordination.owning(name) as lost:
+            async with self._core.coordination.owning(name) as lost:
                 log.info("delivery.owns", account=name)
                 with suppress(errors.StorageError):  # it is looked for again soon
                     await self.look()
@@ -257,7 +249,7 @@ class Delivery:
                 log.warning("delivery.look_failed", error=type(exc).__name__)
 
     async def _load(self, queue: Queue, limit: int) -> Sequence[outbox.Letter]:
-        return await self._database.read(lambda tx: outbox.waiting(tx, queue, limit))
+        return await self._core.database.read(lambda tx: outbox.waiting(tx, queue, limit))
 
     async def _send_next(self, queue: Queue, backlog: Backlog[outbox.Letter]) -> None:
         await self._open.wait()
@@ -281,12 +273,12 @@ class Delivery:
             Rests: others are sent to first.
         """
         about_turn(letter.extra.turn)
-        channel = self._channels.get(letter.address.channel)
+        channel = self._core.channels.get(letter.address.channel)
         if channel is None:
             await self._park(letter, "this channel is not running", outbox.LATER)
             return
         try:
-            if self._clock() - letter.created_at >= WAITED_MS:
+            if self._core.clock() - letter.created_at >= WAITED_MS:
                 await self._must_be_there(letter)
             await self._send(channel, letter)
         except Withdrawn:
@@ -318,13 +310,13 @@ class Delivery:
                 raise Rests(replace(letter, pieces_sent=index), exc.seconds) from None
             done = index + 1
             if done < len(pieces) and not await insist(
-                self._database, lambda tx, n=done: outbox.progress(tx, letter.id, n)
+                self._core.database, lambda tx, n=done: outbox.progress(tx, letter.id, n)
             ):
                 raise Withdrawn
-        now = self._clock()
+        now = self._core.clock()
         seconds = max(0, now - letter.created_at) / 1000
-        self._metrics.outbox_seconds.labels(letter.address.channel).observe(seconds)
-        await insist(self._database, partial(outbox.sent, letter=letter.id, now=now))
+        self._core.metrics.outbox_seconds.labels(letter.address.channel).observe(seconds)
+        await insist(self._core.database, partial(outbox.sent, letter=letter.id, now=now))
         if letter.extra.aloud:
             self._aloud.said(letter)
         if letter.parked:
@@ -351,7 +343,7 @@ class Delivery:
             if bugs >= MAX_BUGS:
                 raise errors.SendRefused(f"given up after {type(error).__name__}") from error
             with suppress(errors.StorageError):  # it is tried more often then
-                await self._database.write(lambda tx, n=tries: outbox.tried(tx, letter.id, n))
+                await self._core.database.write(lambda tx, n=tries: outbox.tried(tx, letter.id, n))
             held = tries >= PARK_TRIES and not letter.parked
             if letter.parked or tries >= GIVE_UP_TRIES or (held and letter.extra.aloud):
                 raise Parked(type(error).__name__) from error
@@ -367,7 +359,7 @@ class Delivery:
             Withdrawn: it is not.
         """
         with suppress(errors.StorageError):  # it is sent then: nothing was heard of the contrary
-            if not await self._database.read(lambda tx: outbox.is_there(tx, letter.id)):
+            if not await self._core.database.read(lambda tx: outbox.is_there(tx, letter.id)):
                 raise Withdrawn
 
     async def _once(
@@ -413,15 +405,15 @@ class Delivery:
         """
         fence = fencing.current()
         while True:
-            if fence is not None and fence != self._coordination.fence(name):
+            if fence is not None and fence != self._core.coordination.fence(name):
                 raise errors.FenceLost
-            if self._coordination.owns(name):
+            if self._core.coordination.owns(name):
                 return
             await asyncio.sleep(SURE_SECONDS)
 
     async def _gets_through(self, channel: Channel, letter: outbox.Letter) -> bool:
         """Tell that a text does not get through; False when that does not either."""
-        now = self._clock()
+        now = self._core.clock()
         minutes = max(0, now - letter.created_at) // MINUTE_MS
         words = text(letter.language, "delivery.parked", minutes=minutes)
         told = outbox.Letter(
@@ -439,9 +431,9 @@ class Delivery:
         if isinstance(error, errors.SendUnreachable):
             await self._unreached(letter, str(error))
             return
-        now = self._clock()
+        now = self._core.clock()
         if letter.entry.startswith(UNSENT):  # it tells of another one, and nobody hears it
-            await insist(self._database, lambda tx: outbox.drop(tx, letter.id, now))
+            await insist(self._core.database, lambda tx: outbox.drop(tx, letter.id, now))
             return
         if letter.extra.aloud:  # its words stand in the message before it
             await self._unspoken(letter, "here")
@@ -452,16 +444,16 @@ class Delivery:
             outbox.park(tx, letter.id, str(error), now, outbox.NEVER)
             return _told_of(tx, letter, words, now)
 
-        told = await insist(self._database, tell)
+        told = await insist(self._core.database, tell)
         self._report_parked(letter, "refused", type(error).__name__)
         self.post([told])
         await self._count_unsent()
 
     async def _unreached(self, letter: outbox.Letter, reason: str) -> None:
         """Keep a text until somebody can be reached there; but no news of the moment."""
-        now = self._clock()
+        now = self._core.clock()
         if letter.kind not in {"reply", "reminder"} or letter.extra.aloud:
-            await insist(self._database, lambda tx: outbox.drop(tx, letter.id, now))
+            await insist(self._core.database, lambda tx: outbox.drop(tx, letter.id, now))
             return
 
         def put_off(tx: Transaction) -> None:
@@ -469,13 +461,13 @@ class Delivery:
             for old in outbox.unreached(tx, letter.address)[: -outbox.MAX_UNREACHED]:
                 outbox.park(tx, old.id, reason, now, outbox.NEVER)
 
-        await insist(self._database, put_off)
+        await insist(self._core.database, put_off)
         self._report_parked(letter, "unreached", errors.SendUnreachable.__name__)
         await self._count_unsent()
 
     async def _unspoken(self, letter: outbox.Letter, reason: str) -> None:
         """Do without a voice message whose words were sent already, and say so there, once."""
-        now, tells = self._clock(), self._aloud.unsaid(letter, reason)
+        now, tells = self._core.clock(), self._aloud.unsaid(letter, reason)
 
         def drop(tx: Transaction) -> list[outbox.Letter]:
             outbox.drop(tx, letter.id, now)
@@ -484,11 +476,11 @@ class Delivery:
             why = text(letter.language, f"speech.why.{reason}")
             return [_told_of(tx, letter, text(letter.language, "speech.unsaid", why=why), now)]
 
-        self.post(await insist(self._database, drop))
+        self.post(await insist(self._core.database, drop))
 
     async def _park(self, letter: outbox.Letter, reason: str, again: int) -> None:
-        now = self._clock()
-        await insist(self._database, lambda tx: outbox.park(tx, letter.id, reason, now, again))
+        now = self._core.clock()
+        await insist(self._core.database, lambda tx: outbox.park(tx, letter.id, reason, now, again))
         if not letter.parked:
             self._report_parked(letter, "again", reason)
         await self._count_unsent()
@@ -498,11 +490,11 @@ class Delivery:
         log.warning(
             "delivery.parked", channel=channel, letter=letter.id, result=result, error=error
         )
-        self._metrics.parked.labels(channel, result).inc()
+        self._core.metrics.parked.labels(channel, result).inc()
 
     async def _count_unsent(self) -> None:
         with suppress(errors.StorageError):
-            self._metrics.unsent.set(await self._database.read(outbox.waiting_again))
+            self._core.metrics.unsent.set(await self._core.database.read(outbox.waiting_again))
 
     async def _move(
         self, letter: outbox.Letter, chat: str, backlog: Backlog[outbox.Letter]
@@ -514,9 +506,9 @@ class Delivery:
                 await self._on_moved(address, chat)
             except errors.StorageError as exc:  # the channel tells of it as well, or the next send
                 log.warning("delivery.move_not_noted", error=type(exc).__name__)
-        await insist(self._database, lambda tx: outbox.move(tx, address, chat))
+        await insist(self._core.database, lambda tx: outbox.move(tx, address, chat))
         if letter.parked:
-            await insist(self._database, lambda tx: outbox.move_parked(tx, letter.id, chat))
+            await insist(self._core.database, lambda tx: outbox.move_parked(tx, letter.id, chat))
         backlog.rows.clear()
         backlog.more = True
         await self.look()

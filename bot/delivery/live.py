@@ -16,10 +16,10 @@ import structlog
 from cachetools import LRUCache
 
 from bot.channel import Activity, Address, Channel
-from bot.coordination import Coordination, Event, account_name
+from bot.coordination import Event, account_name
+from bot.core import Core
 from bot.errors import StorageError
 from bot.sessions import inbox
-from bot.storage import Database
 
 MOST_TOLD = 900  # characters of a thought, its last ones, that another node is told
 DRAFT_SECONDS = 0.5  # between two states of a draft that another node is told
@@ -31,17 +31,13 @@ log = structlog.get_logger(__name__)
 class LiveSigns:
     """Typing, drafts and activities of every channel, on whichever node has its account."""
 
-    def __init__(
-        self, database: Database, channels: Mapping[str, Channel], coordination: Coordination
-    ) -> None:
-        self._database = database
-        self._channels = channels
-        self._coordination = coordination
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._told: dict[Address, tuple[str, str]] = {}  # drafts other nodes want shown, the newest
         self._awaited: LRUCache[str, None] = LRUCache(REMEMBERED)
         self._tasks: set[asyncio.Task[None]] = set()
-        if coordination.is_shared:
-            coordination.on("account", self._hear)
+        if core.coordination.is_shared:
+            core.coordination.on("account", self._hear)
 
     async def stop(self) -> None:
         """Show nothing more for other nodes."""
@@ -52,7 +48,7 @@ class LiveSigns:
 
     async def typing(self, address: Address) -> None:
         """See `Channel.typing`."""
-        channel = self._channels.get(address.channel)
+        channel = self._core.channels.get(address.channel)
         if channel is None:
             return
         if self._is_here(channel, address):
@@ -62,7 +58,7 @@ class LiveSigns:
 
     async def draft(self, address: Address, draft_id: str, text: str) -> None:
         """See `Channel.draft`; takes a while where another node shows it."""
-        channel = self._channels.get(address.channel)
+        channel = self._core.channels.get(address.channel)
         if channel is None:
             return
         if self._is_here(channel, address):
@@ -76,12 +72,12 @@ class LiveSigns:
 
     def shows_activities(self, address: Address) -> bool:
         """True when somebody may watch what is done for a conversation beside its replies."""
-        channel = self._channels.get(address.channel)
+        channel = self._core.channels.get(address.channel)
         return channel is not None and channel.capabilities.activities
 
     async def activity(self, address: Address, activity: Activity) -> None:
         """See `Channel.activity`; takes a while where another node shows what is thought."""
-        channel = self._channels.get(address.channel)
+        channel = self._core.channels.get(address.channel)
         if channel is None:
             return
         if self._is_here(channel, address):
@@ -98,7 +94,7 @@ class LiveSigns:
     def _is_here(self, channel: Channel, address: Address) -> bool:
         name = account_name(address)
         # A page is open on any node: its channel tells all of them.
-        return self._coordination.owns(name) or channel.capabilities.pages
+        return self._core.coordination.owns(name) or channel.capabilities.pages
 
     # --- between nodes ---------------------------------------------------------------------------
 
@@ -107,7 +103,7 @@ class LiveSigns:
     ) -> None:
         name = account_name(address)
         body = orjson.dumps({"chat": address.chat, "thread": address.thread, **sign}).decode()
-        tell = self._coordination.publish if stored else self._coordination.mention
+        tell = self._core.coordination.publish if stored else self._core.coordination.mention
         try:
             await tell(Event("account", name, body))
         except StorageError as error:
@@ -116,8 +112,8 @@ class LiveSigns:
     async def _hear(self, event: Event) -> None:
         """Begin to show what another node says; nothing here waits for a platform."""
         channel_name, _, account = event.name.partition("/")
-        channel = self._channels.get(channel_name)
-        if channel is None or not self._coordination.owns(event.name):
+        channel = self._core.channels.get(channel_name)
+        if channel is None or not self._core.coordination.owns(event.name):
             return
         sign = orjson.loads(event.body)
         address = Address(channel_name, account, sign["chat"], sign["thread"])
@@ -149,7 +145,9 @@ class LiveSigns:
         """
         if draft_id not in self._awaited:
             try:
-                waits = await self._database.read(lambda tx: inbox.is_waiting(tx, int(draft_id)))
+                waits = await self._core.database.read(
+                    lambda tx: inbox.is_waiting(tx, int(draft_id))
+                )
             except StorageError:
                 return False
             if not waits:

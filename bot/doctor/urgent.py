@@ -18,18 +18,18 @@ import orjson
 import structlog
 
 from bot.channel import Finding, Health
-from bot.clock import DAY_MS, Clock, to_the_minute
+from bot.clock import DAY_MS, to_the_minute
 from bot.config import BackupConfig, Config
+from bot.core import Core
 from bot.doctor import storage
 from bot.errors import StorageError
 from bot.health import Check, Outage, Readiness
 from bot.i18n import language_of, text
-from bot.identity import ConversationResolver
 from bot.identity.conversation import local_zone
 from bot.identity.routing import OWNER, OWNER_SEATS
 from bot.sessions import repeats, store
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction, backup_state
+from bot.storage import Transaction, backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.records import drop, from_json, keep, value_of, values_under
 from bot.unit_of_work import Committer, UnitOfWork
@@ -93,23 +93,18 @@ class Urgent:
 
     def __init__(
         self,
-        *,
-        resolver: ConversationResolver,
-        database: Database,
+        core: Core,
         committer: Committer,
         connections: Connections,
         report: Callable[[], Awaitable[Readiness]],
-        clock: Clock,
     ) -> None:
         """`report` returns the state of all parts of this node."""
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
         self._connections = connections
         self._report = report
         self._outage: Outage | None = None  # not read yet
-        self._clock = clock
-        self._begun = clock()
+        self._begun = core.clock()
 
     async def look(self) -> bool:
         """Note what is down, and tell what is urgent; True if the owner was told now.
@@ -117,23 +112,23 @@ class Urgent:
         Raises:
             StorageError: it was not stored; the next look tries again.
         """
-        now = self._clock()
+        now = self._core.clock()
         is_told = await self._tell_of_outage(now)  # first: what follows needs the database
         gone = [
             f"{channel}/{account}"
             for channel, account, health, _ in self._connections()
             if health in {Health.DOWN, Health.STARTING}
         ]
-        if gone or await self._database.read(downs):
-            await self._database.write(partial(_note_downs, gone=gone, now=now))
-        if (await self._database.read(_last)).is_recent(now):
+        if gone or await self._core.database.read(downs):
+            await self._core.database.write(partial(_note_downs, gone=gone, now=now))
+        if (await self._core.database.read(_last)).is_recent(now):
             return is_told
         # A backup that was due long before is made after the start, which may take a while.
         looked = partial(
-            _here, self._resolver.policy.config, now, is_new=now - self._begun < LATELY_MS
+            _here, self._core.resolver.policy.config, now, is_new=now - self._begun < LATELY_MS
         )
         plan = partial(self._plan, here=await asyncio.to_thread(looked), now=now)
-        if await self._database.read(plan) is None:
+        if await self._core.database.read(plan) is None:
             return is_told
         return (await self._committer.commit(now, partial(_tell, plan=plan))).result or is_told
 
@@ -149,7 +144,7 @@ class Urgent:
         if self._outage is None:
             self._outage = Outage()
             with suppress(StorageError):  # it is away: what was told before the start is not known
-                self._outage = await self._database.read(_outage) or self._outage
+                self._outage = await self._core.database.read(_outage) or self._outage
         down = report.of("down")
         outage = self._outage = self._outage.after(tuple(each.name for each in down), now)
         if not outage.is_due(now):
@@ -165,7 +160,7 @@ class Urgent:
             if chat is None:
                 return False
             language = self._language(chat)
-            said = of_outage(outage, down, language, local_zone(self._resolver.policy.config))
+            said = of_outage(outage, down, language, local_zone(self._core.resolver.policy.config))
             unit.say(chat.address, said, "notice", language=language)
             return True
 
@@ -176,12 +171,12 @@ class Urgent:
         return True
 
     def _language(self, chat: Session) -> str:
-        wanted = self._resolver.policy.config.agent.language
+        wanted = self._core.resolver.policy.config.agent.language
         return language_of(chat.locale if wanted == "auto" else wanted)
 
     def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
         """The findings to tell and the chat; None if there is nothing to tell."""
-        last, config = _last(tx), self._resolver.policy.config
+        last, config = _last(tx), self._core.resolver.policy.config
         if last.is_recent(now):  # another node was first
             return None
         long = [each for each in downs(tx) if each.is_long(now)]
@@ -206,7 +201,7 @@ class Urgent:
 
     def _is_owners(self, chat: Session) -> bool:
         """True while whoever wrote there is the owner, and may."""
-        found = self._resolver.of(chat.origin)
+        found = self._core.resolver.of(chat.origin)
         return found.key == chat.key and found.is_owner and found.is_admitted
 
 

@@ -18,15 +18,15 @@ from cachetools import LRUCache
 
 from bot.agent.running import RunningTurns
 from bot.channel import Address, Heard, Inbound, Reaction
-from bot.clock import DAY_MS, Clock
+from bot.clock import DAY_MS
 from bot.context.prompt import described
+from bot.core import Core
 from bot.delivery import outbox
 from bot.errors import StorageError
 from bot.i18n import language_of, text
 from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
 from bot.identity.access import pointed
 from bot.identity.routing import MAX_CHOSEN
-from bot.metrics import Metrics
 from bot.sessions import approvals, inbox, links, pairing, rooms, store, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
@@ -59,20 +59,9 @@ class Admission:
     parted, a pairing revoked, a room moved, the configuration is another one.
     """
 
-    def __init__(
-        self,
-        *,
-        resolver: ConversationResolver,
-        database: Database,
-        committer: Committer,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._resolver = resolver
-        self._database = database
+    def __init__(self, core: Core, committer: Committer) -> None:
+        self._core = core
         self._committer = committer
-        self._clock = clock
-        self._metrics = metrics
         self._told: LRUCache[str, int] = LRUCache(MAX_TOLD)  # when each room was, or was asked
         self._overheard = Overheard()
         self._reactions = Overheard()
@@ -88,7 +77,7 @@ class Admission:
             StorageError: the room could not be told that the bot does not talk there, or a code
                 that was typed in it could not be made worthless.
         """
-        conversation = self._resolver.resolve(inbound)
+        conversation = self._core.resolver.resolve(inbound)
         verdict = conversation.verdict
         if conversation.is_direct:
             if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
@@ -122,7 +111,7 @@ class Admission:
 
     def count(self, inbound: Inbound, result: str) -> None:
         """Count a message by what became of it."""
-        self._metrics.received.labels(inbound.channel, result).inc()
+        self._core.metrics.received.labels(inbound.channel, result).inc()
 
     def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
         """A message that was let in was not stored: keep what was to go with it."""
@@ -136,7 +125,7 @@ class Admission:
         if not inbound.zone or not is_let_in:
             return None
         zone = zones.named(inbound.zone)
-        return None if zone == self._resolver.now.books.told.get(conversation.person) else zone
+        return None if zone == self._core.resolver.now.books.told.get(conversation.person) else zone
 
     # --- before its turn --------------------------------------------------------------------------
 
@@ -145,7 +134,7 @@ class Admission:
         kept: list[QueuedMessage] = []
         elsewhere: list[QueuedMessage] = []
         for row in rows:
-            now = replace(row, conversation=self._resolver.renewed(row.conversation))
+            now = replace(row, conversation=self._core.resolver.renewed(row.conversation))
             if now.conversation.key != key:
                 elsewhere += await self._rehomed(now)
             elif not now.conversation.is_served:
@@ -158,7 +147,7 @@ class Admission:
 
     async def _void_codes(self, inbound: Inbound, conversation: Conversation) -> None:
         """Let no code be of use that everybody in the room has read."""
-        typed, now = pairing.typed_code(inbound.shown), self._clock()
+        typed, now = pairing.typed_code(inbound.shown), self._core.clock()
         if not typed:
             return
 
@@ -166,7 +155,7 @@ class Admission:
             return links.is_open(tx, typed, now) or pairing.is_open(tx, typed, now)
 
         # Many a word could be a code: only for one that is does anything have to be written.
-        if not await self._database.read(is_open):
+        if not await self._core.database.read(is_open):
             return
         is_ours = conversation.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         talks, language = is_ours and conversation.is_answered, conversation.language
@@ -177,9 +166,9 @@ class Admission:
 
     async def _decline(self, conversation: Conversation) -> None:
         """Say once a day, and in the same words whatever the reason, that this is not possible."""
-        origin, now = conversation.origin, self._clock()
+        origin, now = conversation.origin, self._core.clock()
         room = _whole_room(origin)
-        key = self._resolver.of(room).key
+        key = self._core.resolver.of(room).key
         told = self._told.get(key)
         if told is not None and abs(now - told) < DAY_MS:
             return
@@ -190,7 +179,7 @@ class Admission:
             if not rooms.warn(unit.tx, key, now, DAY_MS):
                 return False
             if conversation.verdict is AccessDecision.DECLINE:
-                first = self._resolver.now.books.first(room.chat_ref)
+                first = self._core.resolver.now.books.first(room.chat_ref)
                 rooms.decline(unit.tx, key, replace(room, chat=first))
             unit.say(conversation.address, words, "notice", language=language)
             return True
@@ -209,14 +198,14 @@ class Admission:
             inbox.rehome(unit.tx, row.id, place.key, session.id)
             unit.queue(replace(row, key=place.key, session_id=session.id))
 
-        return (await self._committer.commit(self._clock(), work, until_stored=True)).due
+        return (await self._committer.commit(self._core.clock(), work, until_stored=True)).due
 
     async def _refuse(self, row: QueuedMessage) -> None:
-        now = self._clock()
+        now = self._core.clock()
         await self._committer.commit(
             now, lambda unit: inbox.dismiss(unit.tx, row, now), until_stored=True
         )
-        self._metrics.turns.labels("refused").inc()
+        self._core.metrics.turns.labels("refused").inc()
 
 
 def void_codes(
@@ -262,25 +251,15 @@ class Dismissals:
     nothing old comes when they are let in again.
     """
 
-    def __init__(
-        self,
-        *,
-        resolver: ConversationResolver,
-        database: Database,
-        running: RunningTurns,
-        upkeep: Upkeep,
-        clock: Clock,
-    ) -> None:
-        self._resolver = resolver
-        self._database = database
+    def __init__(self, core: Core, running: RunningTurns, upkeep: Upkeep) -> None:
+        self._core = core
         self._running = running
         self._upkeep = upkeep
-        self._clock = clock
         self._changed = asyncio.Event()
-        resolver.on_change(self._look)
+        core.resolver.on_change(self._look)
 
     def _look(self) -> None:
-        self._running.review(self._resolver.is_served)
+        self._running.review(self._core.resolver.is_served)
         self._upkeep.review()
         self._changed.set()
 
@@ -300,11 +279,11 @@ class Dismissals:
         Raises:
             StorageError: it could not be.
         """
-        rows = await self._database.read(self._refused)
-        chats = await self._database.read(self._left)
+        rows = await self._core.database.read(self._refused)
+        chats = await self._core.database.read(self._left)
         if not rows and not chats:
             return
-        now = self._clock()
+        now = self._core.clock()
 
         def drop(tx: Transaction) -> int:
             for row in rows:
@@ -312,7 +291,7 @@ class Dismissals:
             approvals.tidy_started(tx)
             return sum(outbox.withdraw_all(tx, address, now) for address in chats)
 
-        unsent = await self._database.write(drop)
+        unsent = await self._core.database.write(drop)
         log.info("dismissals.dropped", messages=len(rows), unsent=unsent)
 
     def _refused(self, tx: Transaction) -> list[QueuedMessage]:
@@ -320,7 +299,7 @@ class Dismissals:
         found = [
             row
             for key in inbox.waiting_keys(tx)
-            for row in inbox.waiting(tx, key, MOST_WAITING, self._resolver.resolve)
+            for row in inbox.waiting(tx, key, MOST_WAITING, self._core.resolver.resolve)
         ]
         return [row for row in found if row.is_readable and not row.conversation.is_served]
 
@@ -330,7 +309,7 @@ class Dismissals:
         return [
             address
             for address, session in sessions
-            if session and not self._resolver.serves(session.person, session.origin)
+            if session and not self._core.resolver.serves(session.person, session.origin)
         ]
 
 

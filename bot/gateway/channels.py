@@ -10,12 +10,12 @@ import structlog
 from bot.channel import DEFAULT_ACCOUNT, Address, Channel, ChannelPlugin, Engine, Health
 from bot.commands.commander import menus
 from bot.config import ChannelsConfig
-from bot.coordination import Coordination, Event
+from bot.coordination import Event
+from bot.core import Core
 from bot.errors import StorageError
 from bot.gateway.gateway import Connections
-from bot.identity import ConversationResolver, MessageOrigin
+from bot.identity import MessageOrigin
 from bot.memory import versions
-from bot.storage import Database
 
 START_SECONDS = 30.0  # that a channel may take, which is to connect after it has started
 
@@ -131,18 +131,10 @@ async def _publish(channel: Channel) -> None:
 class Hiding:
     """Has channels that show what was said show it anew, for whoever had some of it forgotten."""
 
-    def __init__(
-        self,
-        database: Database,
-        resolver: ConversationResolver,
-        channels: Mapping[str, Channel],
-        coordination: Coordination,
-    ) -> None:
-        self._database = database
-        self._resolver = resolver
-        self._channels = channels
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._known: Mapping[str, int] = {}
-        coordination.on("forgotten", self._heard)
+        core.coordination.on("forgotten", self._heard)
 
     async def begin(self) -> None:
         """Know what was forgotten before anybody looks.
@@ -150,16 +142,16 @@ class Hiding:
         Raises:
             StorageError: the database cannot be read.
         """
-        self._known = await self._database.read(versions.numbers)
+        self._known = await self._core.database.read(versions.numbers)
 
     async def look(self) -> None:
         """Something was forgotten, here or elsewhere: let no page show it. Never raises."""
         try:
-            numbers = await self._database.read(versions.numbers)
+            numbers = await self._core.database.read(versions.numbers)
             changed = {space for space, n in numbers.items() if self._known.get(space) != n}
             if not changed:
                 return
-            for channel in tuple(self._channels.values()):
+            for channel in tuple(self._core.channels.values()):
                 await channel.forgotten(lambda address: self._space_of(address) in changed)
             self._known = numbers
         except StorageError as error:
@@ -171,4 +163,4 @@ class Hiding:
     def _space_of(self, address: Address) -> str:
         chat = address.chat
         origin = MessageOrigin(address.channel, address.account, chat, "direct", chat)
-        return self._resolver.of(origin).view.space
+        return self._core.resolver.of(origin).view.space

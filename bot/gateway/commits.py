@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -16,10 +16,10 @@ from bot.agent.session_cache import save as save_prefixes
 from bot.agent.tools import DecidedCall, provenance, shown_call
 from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult, call_of, spoken
-from bot.channel import Attachment, Button, Channel, Inbound
+from bot.channel import Attachment, Button, Inbound
 from bot.channel.kit.text import closed
-from bot.clock import Clock
 from bot.context.history import Line, size_of
+from bot.core import Core
 from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError
 from bot.gateway.lanes import TurnWithdrawn
@@ -35,7 +35,7 @@ from bot.money import limits
 from bot.money import limits as limit_words
 from bot.money.counts import Prices
 from bot.money.limits import LimitReached, Standing
-from bot.sessions import approvals, artifacts, forgetting, inbox, sources, store
+from bot.sessions import approvals, artifacts, forgetting, inbox, search, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -43,7 +43,7 @@ from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
 from bot.sessions.uploads import refs_of
 from bot.speech.transcriber import speakable
-from bot.storage import Database, Transaction, fulltext
+from bot.storage import Transaction, fulltext
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices
 from bot.upkeep.active_session import Fill
@@ -61,9 +61,8 @@ class Approvals:
     They are what was allowed, and what no one has to allow and is not `repeatable`.
     """
 
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
+    def __init__(self, core: Core) -> None:
+        self._core = core
 
     async def begin(self, rows: Sequence[QueuedMessage]) -> tuple[DecidedCall, ...]:
         """The calls that these messages decide about, marked as begun before any of them is run.
@@ -75,7 +74,7 @@ class Approvals:
             TurnWithdrawn: some of the messages were forgotten, and nothing was decided yet.
         """
         answers = [row for row in rows if row.inbound.answers]
-        asked, now = {row.id for row in rows} - {0}, self._clock()  # a task is no message
+        asked, now = {row.id for row in rows} - {0}, self._core.clock()  # a task is no message
 
         def work(tx: Transaction) -> list[DecidedCall]:
             found = [_decided(tx, row, now) for row in answers]
@@ -84,8 +83,8 @@ class Approvals:
         def look(tx: Transaction) -> tuple[list[DecidedCall], set[int]]:
             return _begun(tx, rows), asked - inbox.still_waiting(tx, [*asked])
 
-        decided = await self._database.write(work) if answers else []
-        begun, withdrawn = await self._database.read(look)
+        decided = await self._core.database.write(work) if answers else []
+        begun, withdrawn = await self._core.database.read(look)
         if withdrawn and not decided:
             raise TurnWithdrawn
         return (*decided, *begun)
@@ -97,8 +96,8 @@ class Approvals:
             StorageError: that could not be noted.
         """
         call = orjson.dumps({"name": use.name, "input": dict(use.input)}).decode()
-        now = self._clock()
-        await self._database.write(lambda tx: approvals.start(tx, row.id, call, now))
+        now = self._core.clock()
+        await self._core.database.write(lambda tx: approvals.start(tx, row.id, call, now))
 
 
 def _begun(tx: Transaction, rows: Sequence[QueuedMessage]) -> list[DecidedCall]:
@@ -193,23 +192,15 @@ Deliver = Callable[[UnitOfWork, tuple[Message, ...]], None]
 class TurnRecorder:
     """Stores turns with what they say, and begins what is due for their conversation then."""
 
-    def __init__(
-        self,
-        committer: Committer,
-        upkeep: Upkeep,
-        channels: Mapping[str, Channel],
-        clock: Clock,
-        prices: Prices,
-    ) -> None:
+    def __init__(self, core: Core, committer: Committer, upkeep: Upkeep, prices: Prices) -> None:
         self._committer = committer
         self._upkeep = upkeep
-        self._channels = channels
-        self._clock = clock
+        self._core = core
         self._prices = prices
 
     def counting(self, prepared: PreparedRequest) -> AbstractAsyncContextManager[None]:
         """Count what a turn uses, also if it fails or is cancelled within this."""
-        return self._committer.counting(self._clock, prepared.spent)
+        return self._committer.counting(self._core.clock, prepared.spent)
 
     async def commit(
         self,
@@ -233,7 +224,7 @@ class TurnRecorder:
             TurnWithdrawn: some of its messages were forgotten, or whoever wrote them is not served
                 any more; nothing of it is stored.
         """
-        now = self._clock()
+        now = self._core.clock()
         cached, limits, inbound = prepared.active.cached, prepared.active.limits, rows[-1].inbound
         kept = without_thoughts(result.messages, but_of_calls=True)
         spoken = provenance.spoken_by_bot(kept, prepared.request.context.memory)
@@ -289,7 +280,7 @@ class TurnRecorder:
                     said.files,
                     draft=shown_as,
                     failed=said.failed,
-                    sources=len(sources.quotes(news)),
+                    sources=len(search.quotes(news)),
                     stopped=said.stopped,
                     answers=tuple(row.inbound.message_id for row in rows),
                 )
@@ -355,7 +346,7 @@ class TurnRecorder:
             TurnWithdrawn: whoever wrote these messages is not served any more.
         """
         if not self._serves(rows):
-            await self._committer.count(self._clock(), prepared.spent())
+            await self._committer.count(self._core.clock(), prepared.spent())
             raise TurnWithdrawn
 
     def _must_be_wanted(self, tx: Transaction, rows: Sequence[QueuedMessage]) -> None:
@@ -406,7 +397,7 @@ class TurnRecorder:
         level = self._upkeep.due(prepared.active, used).notice
         if not level:
             return None
-        channel = self._channels.get(prepared.active.conversation.address.channel)
+        channel = self._core.channels.get(prepared.active.conversation.address.channel)
         view = name_of(prepared.request.context.view)
         return notices.notice(
             report_of(prepared.active, view, Fill(used, prepared.fill.fixed), said),

@@ -20,7 +20,6 @@ import structlog
 from bot import fencing
 from bot.channel import (
     Address,
-    Channel,
     Command,
     Health,
     HistoryItem,
@@ -29,24 +28,23 @@ from bot.channel import (
     ModelChoice,
     Reaction,
 )
-from bot.clock import Clock
 from bot.commands.commander import Commander, TurnStops, menu
 from bot.commands.conversation import ModelChoices
-from bot.coordination import Coordination, Event, account_name
+from bot.coordination import Event, account_name
+from bot.core import Core
 from bot.delivery import outbox
 from bot.errors import FenceLost, OutOfSight, StorageError
 from bot.fencing import Fence
 from bot.gateway.admission import Admission, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
-from bot.identity import AccessDecision, Conversation, ConversationResolver, MessageOrigin, Parsed
-from bot.metrics import Metrics
+from bot.identity import AccessDecision, Conversation, MessageOrigin, Parsed
 from bot.sessions import branches, inbox, pairing, repeats, reset, store, uploads, zones
 from bot.sessions.browsing import history_of, text_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
@@ -64,13 +62,9 @@ log = structlog.get_logger(__name__)
 class Connections:
     """The connections to platforms: whose they are, how they are doing, what they left out."""
 
-    def __init__(
-        self, metrics: Metrics, coordination: Coordination, channels: Mapping[str, Channel]
-    ) -> None:
-        self._metrics = metrics
-        self._coordination = coordination
-        self._channels = channels
-        coordination.on("show", lambda event: self._heard(event.name, event.body))
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        core.coordination.on("show", lambda event: self._heard(event.name, event.body))
         self._latest: dict[tuple[str, str], tuple[Health, str]] = {}
         # The reasons of each channel: a metric keeps every one for good.
         self._reasons: dict[str, set[str]] = {}
@@ -105,27 +99,27 @@ class Connections:
             word = OTHER
         elif word != OTHER:
             known.add(word)
-        self._metrics.received.labels(channel, f"dropped_{word}").inc()
+        self._core.metrics.received.labels(channel, f"dropped_{word}").inc()
 
     def owning(self, channel: str, account: str) -> AbstractAsyncContextManager[asyncio.Event]:
         """Be the only program that listens for an account; see `bot.channel.Engine.owning`."""
-        return self._coordination.owning(account_name(Address(channel, account, "")))
+        return self._core.coordination.owning(account_name(Address(channel, account, "")))
 
     def own_fence(self) -> Fence | None:
         """The fence behind which this node writes what it does by itself."""
-        return self._coordination.own_fence()
+        return self._core.coordination.own_fence()
 
     async def broadcast(self, channel: str, body: str, *, stored: bool) -> None:
         """Have a channel show something on every node; see `bot.channel.Engine.broadcast`."""
         await self._heard(channel, body)
-        tell = self._coordination.publish if stored else self._coordination.mention
+        tell = self._core.coordination.publish if stored else self._core.coordination.mention
         try:
             await tell(Event("show", channel, body))
         except StorageError as error:
             log.warning("channel.not_shown", channel=channel, error=type(error).__name__)
 
     async def _heard(self, name: str, body: str) -> None:
-        channel = self._channels.get(name)
+        channel = self._core.channels.get(name)
         if channel is not None:
             await channel.heard(body)
 
@@ -135,36 +129,32 @@ class Gateway:
 
     def __init__(
         self,
+        core: Core,
+        committer: Committer,
         *,
         admission: Admission,
-        resolver: ConversationResolver,
         commander: Commander,
         stops: TurnStops,
         lanes: Lanes,
         upkeep: Upkeep,
         connections: Connections,
-        database: Database,
-        committer: Committer,
-        clock: Clock,
         choices: ModelChoices,
         reach: Callable[[Address, str], None],
         sent: Mapping[tuple[str, str, str, str], tuple[str, str]],
     ) -> None:
         """`sent` is what was sent lately; see `Delivery`."""
         self._admission = admission
-        self._resolver = resolver
+        self._core = core
         self._commander = commander
         self._stops = stops
         self._lanes = lanes
         self._upkeep = upkeep
         self._connections = connections
-        self._database = database
         self._committer = committer
-        self._clock = clock
         self._choices = choices
         self._reach = reach
         self._sent = sent
-        self._kept = MetaStore(database, clock)
+        self._kept = MetaStore(core.database, core.clock)
 
     async def receive(self, inbound: Inbound) -> None:
         """Store a message; when this returns it is on disk and may be acknowledged.
@@ -173,7 +163,7 @@ class Gateway:
             OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
-        entered = await self._admission.enter(inbox.timely(inbound, self._clock()))
+        entered = await self._admission.enter(inbox.timely(inbound, self._core.clock()))
         if entered is not None:
             # A caller that gives up (a request that was broken off) must not leave a stored message
             # that nobody answers.
@@ -187,7 +177,7 @@ class Gateway:
         try:
             # In the transaction: what is stored, and with it what is to be answered.
             commit = await self._committer.commit(
-                self._clock(),
+                self._core.clock(),
                 partial(
                     _store,
                     inbound=inbound,
@@ -206,15 +196,15 @@ class Gateway:
         # After the commit: what is to be answered is woken.
         self._admission.count(inbound, commit.result)
         if zone is not None:
-            self._resolver.told_zone(conversation.person, zone)
+            self._core.resolver.told_zone(conversation.person, zone)
         self._upkeep.flush_ended(commit.ended)
         if not commit.due:
             self._admission.give_back(inbound, conversation)
         elif code and not conversation.is_paired:
             # Another process has just let them in; the books are read again only now and then.
-            self._resolver.admitted(inbound.channel, inbound.account, inbound.sender)
+            self._core.resolver.admitted(inbound.channel, inbound.account, inbound.sender)
         for stored in commit.due:
-            message = replace(stored, conversation=self._resolver.renewed(stored.conversation))
+            message = replace(stored, conversation=self._core.resolver.renewed(stored.conversation))
             # A command is answered now, beside a running turn.
             rest = await self._answered(message, command) if command is not None else message
             if rest is not None:
@@ -238,7 +228,7 @@ class Gateway:
                 return await self._commander.run(message, command)
         except FenceLost:  # this node was given up meanwhile, and what it was answering taken over
             log.warning("command.fenced", channel=message.inbound.channel)
-            await self._committer.commit(self._clock(), hand_over, until_stored=True)
+            await self._committer.commit(self._core.clock(), hand_over, until_stored=True)
             return None
         except StorageError as error:
             log.warning(
@@ -251,7 +241,7 @@ class Gateway:
             inbox.bind(unit.tx, message.id, message.session_id, message.inbound)
             unit.queue(message)
 
-        await self._committer.commit(self._clock(), wait, until_stored=True)
+        await self._committer.commit(self._core.clock(), wait, until_stored=True)
         return message
 
     async def reacted(self, reaction: Reaction) -> None:
@@ -259,7 +249,7 @@ class Gateway:
         at, kind = reaction.address, reaction.chat_type
         sent = self._sent.get((at.channel, at.account, at.chat, reaction.message_id))
         thread, entry = sent or (at.thread, "")
-        conversation = self._resolver.of(
+        conversation = self._core.resolver.of(
             MessageOrigin(
                 *(at.channel, at.account, at.chat, kind, reaction.sender, thread),
                 *(reaction.parent, reaction.server),
@@ -269,7 +259,7 @@ class Gateway:
         if not is_ours or not reaction.emoji or not conversation.is_served:
             return self.dropped(at.channel, "reaction")
         try:
-            said = await self._database.read(lambda tx: text_of(tx, entry)) if entry else ""
+            said = await self._core.database.read(lambda tx: text_of(tx, entry)) if entry else ""
         except StorageError:  # what it said is not known then
             said = ""
         self._admission.react(reaction, conversation, said)
@@ -281,18 +271,22 @@ class Gateway:
         Raises:
             StorageError: it could not be noted: offer it again later.
         """
-        await chat_moved(self._database, self._resolver, self._clock(), address, chat)
+        await chat_moved(
+            self._core.database, self._core.resolver, self._core.clock(), address, chat
+        )
 
     async def history(
         self, address: Address, limit: int, before: str = ""
     ) -> Sequence[HistoryItem]:
         """Up to `limit` lines of the current conversation there, the newest or those before."""
         key = self._key_at(address)
-        return await self._database.read(lambda tx: history_of(tx, key, address, limit, before))
+        return await self._core.database.read(
+            lambda tx: history_of(tx, key, address, limit, before)
+        )
 
     def _key_at(self, address: Address) -> str:
         where = (address.channel, address.account, address.chat, "direct", address.chat)
-        return self._resolver.of(MessageOrigin(*where, address.thread)).key
+        return self._core.resolver.of(MessageOrigin(*where, address.thread)).key
 
     async def switch(self, address: Address, message_id: str) -> bool:
         """Go on from another version of a turn; see `Engine.switch`."""
@@ -300,23 +294,25 @@ class Gateway:
 
         def work(unit: UnitOfWork) -> bool:
             session = store.current(unit.tx, key)
-            if session is not None and branches.is_awaited(unit.tx, session):
+            if session is not None and store.is_awaited(unit.tx, session):
                 return False
             if session is None or not branches.switch(unit.tx, session, message_id):
                 raise OutOfSight
             _seen_anew(unit, session)
             return True
 
-        return (await self._committer.commit(self._clock(), work)).result
+        return (await self._committer.commit(self._core.clock(), work)).result
 
     async def withdraw(self, address: Address, message_id: str) -> bool:
         """Have a message not be answered, unless it is the next of its conversation."""
-        now = self._clock()
-        return await self._database.write(lambda tx: inbox.withdraw(tx, address, message_id, now))
+        now = self._core.clock()
+        return await self._core.database.write(
+            lambda tx: inbox.withdraw(tx, address, message_id, now)
+        )
 
     async def last_seen(self, channel: str, account: str) -> Mapping[str, str]:
         """The newest stored message id of each chat, to catch up after a downtime."""
-        return await self._database.read(lambda tx: inbox.last_seen(tx, channel, account))
+        return await self._core.database.read(lambda tx: inbox.last_seen(tx, channel, account))
 
     async def keep(self, channel: str, account: str, name: str, text: str) -> None:
         """Keep a small text of a channel's own, until an empty one takes its place.
@@ -333,25 +329,25 @@ class Gateway:
 
     async def put_file(self, address: Address, media: Media, part: int, data: bytes) -> bool:
         """Keep one part of a file; see `Engine.put_file`."""
-        now = self._clock()
+        now = self._core.clock()
 
         def put(tx: Transaction) -> bool:
             uploads.prune(tx, now)
             return uploads.put(tx, address, media, part, data, now=now)
 
-        return await self._database.write(put)
+        return await self._core.database.write(put)
 
     async def files(self, address: Address) -> Mapping[str, Media]:
         """The files of an address that are there, by ref."""
-        return await self._database.read(lambda tx: uploads.whole(tx, address))
+        return await self._core.database.read(lambda tx: uploads.whole(tx, address))
 
     async def file(self, address: Address, ref: str) -> bytes | None:
         """The bytes of a file; None when it is not there."""
-        return await self._database.read(lambda tx: uploads.read(tx, address, ref))
+        return await self._core.database.read(lambda tx: uploads.read(tx, address, ref))
 
     async def drop_file(self, address: Address, ref: str) -> None:
         """Keep a file no longer."""
-        await self._database.write(lambda tx: uploads.drop(tx, address, ref))
+        await self._core.database.write(lambda tx: uploads.drop(tx, address, ref))
 
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""
@@ -446,7 +442,7 @@ def _session_of(
     session, _ = unit.current(place)
     is_ending = False
     if not inbox.withdraw(unit.tx, inbound.address, inbound.replaces, unit.now):
-        is_ending = branches.is_awaited(unit.tx, session)
+        is_ending = store.is_awaited(unit.tx, session)
         unit.mirror += branches.put_away(unit.tx, session, unit.now)
         if not branches.begin(unit.tx, session, inbound.replaces, inbound.message_id):
             log.info("branch.out_of_sight", channel=inbound.channel, session=session.id)

@@ -16,22 +16,20 @@ import structlog
 
 from bot.agent.running import RunningTurns, Stop
 from bot.channel import Inbound
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.commands.commander import Commander
-from bot.config import LimitsConfig, Settings
+from bot.config import LimitsConfig
 from bot.coordination import SharedTurns
+from bot.core import Core
 from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.gateway.admission import Admitted
 from bot.i18n import text
-from bot.identity import ConversationResolver
 from bot.logs import about_turn
-from bot.metrics import Metrics
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.shares import Pool, turns
-from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.workers import Backlog, Workers
 
@@ -62,18 +60,9 @@ def is_plain(rows: Sequence[QueuedMessage]) -> bool:
 class Attempts:
     """Counts turns that fail, and sets messages aside so that their chat goes on."""
 
-    def __init__(
-        self,
-        *,
-        database: Database,
-        committer: Committer,
-        clock: Clock,
-        metrics: Metrics,
-    ) -> None:
-        self._database = database
+    def __init__(self, core: Core, committer: Committer) -> None:
+        self._core = core
         self._committer = committer
-        self._clock = clock
-        self._metrics = metrics
         self._newest = 0  # the id of the newest message from before the start
         self._begun = 0.0  # when the program started, by the loop's clock
         self._one_by_one = asyncio.Lock()
@@ -84,7 +73,7 @@ class Attempts:
         Raises:
             StorageError: the disk does not take it.
         """
-        self._newest = await self._database.write(inbox.reclaim)
+        self._newest = await self._core.database.write(inbox.reclaim)
         self._begun = asyncio.get_running_loop().time()
 
     @asynccontextmanager
@@ -104,12 +93,12 @@ class Attempts:
             lived = asyncio.get_running_loop().time() - self._begun
             await asyncio.sleep(max(0.0, SETTLED - lived))
         async with self._one_by_one if any(row.is_suspect for row in rows) else nullcontext():
-            await self._database.write(lambda tx: inbox.endanger(tx, old))
+            await self._core.database.write(lambda tx: inbox.endanger(tx, old))
             try:
                 yield
             finally:  # whatever came of it, the program is still there
                 with suppress(StorageError):
-                    await self._database.write(lambda tx: inbox.clear(tx, old))
+                    await self._core.database.write(lambda tx: inbox.clear(tx, old))
 
     async def failed(self, rows: Sequence[QueuedMessage], error: Exception) -> bool:
         """Count a turn that failed; True when its message is set aside, as there is no use in more.
@@ -118,7 +107,7 @@ class Attempts:
             StorageError: that could not be noted.
         """
         ids = [row.id for row in rows]
-        counts = await self._database.write(lambda tx: [inbox.tried(tx, id_) for id_ in ids])
+        counts = await self._core.database.write(lambda tx: [inbox.tried(tx, id_) for id_ in ids])
         # Together they say nothing about any of them; from now on each has a turn of its own.
         if len(rows) > 1 or counts[0] < MAX_TRIES:
             return False
@@ -131,7 +120,7 @@ class Attempts:
         Raises:
             StorageError: that could not be noted; the message waits as before.
         """
-        now = self._clock()
+        now = self._core.clock()
         try:
             await self._committer.commit(now, lambda unit: self._told(unit, row, error))
         except StorageError:
@@ -139,8 +128,8 @@ class Attempts:
         except Exception:
             # Nothing of the message can be used, not even where it came from.
             log.exception("message.untold", channel=row.inbound.channel)
-            await self._database.write(lambda tx: inbox.set_aside(tx, row.id, error, now))
-        self._metrics.set_aside.labels(row.inbound.channel).inc()
+            await self._core.database.write(lambda tx: inbox.set_aside(tx, row.id, error, now))
+        self._core.metrics.set_aside.labels(row.inbound.channel).inc()
         log.error("message.set_aside", channel=row.inbound.channel, row=row.id, error=error)
 
     def _told(self, unit: UnitOfWork, row: QueuedMessage, error: str) -> None:
@@ -184,40 +173,35 @@ RunTurn = Callable[[Sequence[QueuedMessage], Stop], Awaitable[None]]
 class Lanes:
     """Hands each lane's messages to `run_turn`, those that `admit` leaves there.
 
-    From the moment a message's turn has come it is among what is `running`. `overflowed` is called
-    once each time a lane fills up, with the message that did not fit.
+    From the moment a message's turn has come it is among what is `running`.
     """
 
     def __init__(
         self,
+        core: Core,
+        committer: Committer,
         *,
-        settings: Settings,
-        database: Database,
-        resolver: ConversationResolver,
         commander: Commander,
         attempts: Attempts,
         admit: Admit,
         run_turn: RunTurn,
         running: RunningTurns,
-        overflowed: Callable[[QueuedMessage], Awaitable[None]],
         shared: SharedTurns | None = None,
     ) -> None:
-        self._settings = settings
-        self._slots = Pool(turns(settings.now.session.max_turns))
-        self._database = database
-        self._resolver = resolver
+        self._core = core
+        self._slots = Pool(turns(core.settings.now.session.max_turns))
         self._commander = commander
         self._attempts = attempts
         self._admit = admit
         self._run_turn = run_turn
         self._running = running
-        self._overflowed = overflowed
+        self._committer = committer
         self._full: set[str] = set()  # lanes with more waiting than fits in memory
         self._shared = shared
         self._workers = Workers[str, QueuedMessage](
             self._handle,
             self._load,
-            settings.now.session.queue.cap,
+            core.settings.now.session.queue.cap,
             fence_of=shared.fence_of if shared is not None else None,
         )
 
@@ -231,11 +215,11 @@ class Lanes:
         fits = self._workers.put(waiting.key, waiting)
         if not fits and waiting.key not in self._full:
             self._full.add(waiting.key)
-            await self._overflowed(waiting)
+            await self._tell_waiting(waiting)
 
     async def recover(self) -> int:
         """Queue everything that has no answer yet from before a restart; how many lanes."""
-        keys = await self._database.read(inbox.waiting_keys)
+        keys = await self._core.database.read(inbox.waiting_keys)
         for key in keys:
             self._workers.look(key)
         return len(keys)
@@ -251,18 +235,26 @@ class Lanes:
         """Let running turns finish for up to `grace` seconds; the rest is answered next time."""
         await self._workers.stop(grace)
 
+    async def _tell_waiting(self, waiting: QueuedMessage) -> None:
+        """Say, once each time a lane fills up, that more waits and is answered together."""
+        language, address = waiting.conversation.language, waiting.conversation.address
+        words = text(language, "turn.waiting", count=self._core.settings.now.session.queue.cap)
+        await self._committer.commit(
+            self._core.clock(), lambda unit: unit.say(address, words, "notice", language=language)
+        )
+
     async def _load(self, key: str, limit: int) -> Sequence[QueuedMessage]:
-        found = await self._database.read(
-            lambda tx: inbox.waiting(tx, key, limit, self._resolver.resolve)
+        found = await self._core.database.read(
+            lambda tx: inbox.waiting(tx, key, limit, self._core.resolver.resolve)
         )
         if self._shared is not None and len(found) == limit and key not in self._full:
             self._full.add(key)
-            await self._overflowed(found[-1])
+            await self._tell_waiting(found[-1])
         return found
 
     async def _handle(self, key: str, backlog: Backlog[QueuedMessage]) -> None:
         with self._running.running(key) as stop:
-            full, queue = key in self._full, self._settings.now.session.queue
+            full, queue = key in self._full, self._core.settings.now.session.queue
             if queue.mode == "collect" and not full:
                 await _debounce(backlog, queue.debounce)
                 if self._shared is not None:
@@ -289,13 +281,13 @@ class Lanes:
 
     async def _answer(self, key: str, rows: list[QueuedMessage], stop: Stop) -> None:
         ids = [row.id for row in rows]
-        waiting = await self._database.read(partial(inbox.still_waiting, rows=ids))
+        waiting = await self._core.database.read(partial(inbox.still_waiting, rows=ids))
         rows = [row for row in rows if row.id in waiting]
         if not rows:  # forgotten, or of somebody who was blocked
             return
         command = rows[0].conversation.command
         if command is not None:
-            conversation = self._resolver.renewed(rows[0].conversation)
+            conversation = self._core.resolver.renewed(rows[0].conversation)
             rows = [replace(rows[0], conversation=conversation)]
             if conversation.is_admitted:
                 async with self._attempts.preparing(rows):
@@ -319,7 +311,7 @@ class Lanes:
         rows = backlog.take()
         if rows[0].is_suspect or rows[0].conversation.command is not None:
             return rows
-        is_limited = self._settings.now.limits != LimitsConfig()
+        is_limited = self._core.settings.now.limits != LimitsConfig()
         while len(rows) < most and backlog.rows:
             following = backlog.rows[0]
             if following.session_id != rows[0].session_id or following.is_suspect:
@@ -341,14 +333,3 @@ async def _debounce(backlog: Backlog[QueuedMessage], seconds: float) -> None:
                 await backlog.arrived.wait()
         except TimeoutError:
             return
-
-
-async def tell_waiting(
-    committer: Committer, clock: Clock, count: int, waiting: QueuedMessage
-) -> None:
-    """Say that more waits than fits (`count` messages), and is answered together."""
-    language, address = waiting.conversation.language, waiting.conversation.address
-    words = text(language, "turn.waiting", count=count)
-    await committer.commit(
-        clock(), lambda unit: unit.say(address, words, "notice", language=language)
-    )

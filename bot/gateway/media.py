@@ -18,6 +18,7 @@ from bot.agent.models import Usage
 from bot.agent.tools.toolbox import limit_of, shortened
 from bot.channel import Address, Channel, Inbound, Media
 from bot.context import prompt
+from bot.core import Core
 from bot.errors import ChannelError, StorageError
 from bot.files.opener import Document, FileReader, is_binary
 from bot.files.sandbox import Unreadable
@@ -26,14 +27,12 @@ from bot.health import Tries
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.messages import Picture, Text
-from bot.metrics import Metrics
 from bot.money.limits import UNKNOWN, Allowance, LimitReached
 from bot.sessions import inbox
 from bot.sessions.artifacts import PICTURE, ArtifactStore
 from bot.sessions.inbox import QueuedMessage
 from bot.shares import FILES, Pool
 from bot.speech.transcriber import Audio, Transcriber, Transcript
-from bot.storage import Database
 from bot.storage.records import MetaStore
 from bot.unicode import decoded, one_line
 from bot.unit_of_work import Committer
@@ -104,26 +103,16 @@ class VoiceReader:
     """Makes words of voice messages, from channels that can fetch them."""
 
     def __init__(
-        self,
-        *,
-        channels: Mapping[str, Channel],
-        listener: Listener | None,
-        database: Database,
-        marks: MetaStore,
-        metrics: Metrics,
-        speech: Tries,
-        answers_aloud: bool = False,
+        self, core: Core, listener: Listener | None, speech: Tries, *, answers_aloud: bool = False
     ) -> None:
         """`answers_aloud` when whoever speaks is answered so, in channels that can.
 
         `speech` hears whether understanding works.
         """
         self._speech = speech
-        self._channels = channels
+        self._core = core
         self._listener = listener
-        self._database = database
-        self._marks = marks
-        self._metrics = metrics
+        self._marks = MetaStore(core.database, core.clock)
         self._answers_aloud = answers_aloud
 
     async def understand(self, rows: Sequence[QueuedMessage]) -> Understood:
@@ -140,7 +129,7 @@ class VoiceReader:
                 spoken, words = await self._one(row, failed)
             except Unreadable as error:
                 log.info("speech.not_understood", reason=error.reason)
-                self._metrics.voice.labels("in", error.reason).inc()
+                self._core.metrics.voice.labels("in", error.reason).inc()
                 if error.reason in NOT_WORKING:
                     failed = error.reason
                     self._speech.note(error)
@@ -154,7 +143,7 @@ class VoiceReader:
 
     def _is_said(self, inbound: Inbound) -> bool:
         """True when the answer to a message is said aloud."""
-        channel = self._channels.get(inbound.channel)
+        channel = self._core.channels.get(inbound.channel)
         is_able = channel is not None and channel.capabilities.voice
         return self._answers_aloud and is_able and bool(inbound.spoken)
 
@@ -178,11 +167,11 @@ class VoiceReader:
         if failed:
             raise Unreadable(failed)
         transcript = await self._transcript(self._listener, row, media)
-        self._metrics.voice.labels("in", "understood").inc()
+        self._core.metrics.voice.labels("in", "understood").inc()
         self._speech.note(None)
         said = "\n".join(part for part in (inbound.text, transcript.text) if part)
         heard = replace(inbound, text=said, spoken=transcript.text)
-        await self._database.write(lambda tx: inbox.heard(tx, row.id, heard))
+        await self._core.database.write(lambda tx: inbox.heard(tx, row.id, heard))
         words = quoted(language, transcript.text)
         if transcript.is_cut:
             words = f"{words}\n{text(language, 'speech.cut')}"
@@ -205,7 +194,7 @@ class VoiceReader:
         Raises:
             Unreadable: it is too large, or cannot be fetched.
         """
-        files = files_of(self._channels, inbound)
+        files = files_of(self._core.channels, inbound)
         if files is None:
             raise Unreadable("fetch")
         if media.size > MOST_AUDIO:
@@ -298,13 +287,9 @@ class MediaReader:
     """Fetches what a model can take from channels that can fetch it."""
 
     def __init__(
-        self,
-        channels: Mapping[str, Channel],
-        artifacts: ArtifactStore,
-        reader: FileReader,
-        listener: Listener | None,
+        self, core: Core, artifacts: ArtifactStore, reader: FileReader, listener: Listener | None
     ) -> None:
-        self._channels = channels
+        self._core = core
         self._artifacts = artifacts
         self._reader = reader
         self._listener = listener
@@ -319,7 +304,7 @@ class MediaReader:
     ) -> Contents:
         """Read the attachments of a person's message; never raises, never late."""
         with_it = came(inbound)
-        files = files_of(self._channels, inbound) if with_it else None
+        files = files_of(self._core.channels, inbound) if with_it else None
         if files is None:
             return Contents()
         wanted = [media for media, _ in with_it if self._is_wanted(media, inbound)]

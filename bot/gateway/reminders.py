@@ -12,11 +12,12 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from bot.agent.recall import is_near
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.context import wording
+from bot.core import Core
 from bot.errors import EmbedderError, StorageError
 from bot.i18n import text
-from bot.identity import Conversation, ConversationResolver
+from bot.identity import Conversation
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.search import Hit
 from bot.scheduler import Scheduler
@@ -24,7 +25,7 @@ from bot.sessions import reminders, repeats, store
 from bot.sessions.due_time import shown
 from bot.sessions.reminders import Reminder, ReplyTarget
 from bot.sessions.repeats import Repeat
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
 JOB = "reminders"
@@ -60,21 +61,16 @@ class Reminders:
 
     def __init__(
         self,
-        *,
-        resolver: ConversationResolver,
-        database: Database,
+        core: Core,
         committer: Committer,
         scheduler: Scheduler,
-        clock: Clock,
         embedder: Embedder | None = None,
     ) -> None:
         """`embedder` tells what a message is about; without one its words do."""
         self._embedder = embedder or NoEmbedder()
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
         self._scheduler = scheduler
-        self._clock = clock
         self._woken_at: int | None = None  # when the scheduler wakes this the next time
         self._looked_at = 0  # when it last looked, by the clock
 
@@ -83,7 +79,7 @@ class Reminders:
         words = "\n".join(each[:MOST_WORDS] for each in said)[:MOST_WORDS]
         key, person = conversation.key, conversation.person
         try:
-            waiting = await self._database.read(
+            waiting = await self._core.database.read(
                 lambda tx: reminders.about_something(tx, key, person)
             )
         except StorageError as error:
@@ -114,8 +110,8 @@ class Reminders:
         Raises:
             StorageError: it was not stored; they come when they would have come.
         """
-        now = self._clock()
-        await self._database.write(lambda tx: repeats.retime(tx, self._zone_of, now))
+        now = self._core.clock()
+        await self._core.database.write(lambda tx: repeats.retime(tx, self._zone_of, now))
 
     def expect(self, due_at: int) -> None:
         """Wake when the clock says `due_at` (ms), or before.
@@ -132,12 +128,12 @@ class Reminders:
         Raises:
             StorageError: not everything was sent; the next look tries again.
         """
-        now = self._clock()
+        now = self._core.clock()
         if now < self._looked_at - BACK_MS:  # what it had put off while it was ahead is due again
             await self.retime()
         self._looked_at = now
         await self.fire(now)
-        due_at = await self._database.read(_next_due)
+        due_at = await self._core.database.read(_next_due)
         if due_at is not None:
             self.expect(due_at)
 
@@ -221,13 +217,13 @@ class Reminders:
     def _is_served(self, unit: UnitOfWork, target: ReplyTarget) -> bool:
         """True when whoever asked for it may still talk there."""
         if target.origin is not None:
-            return self._resolver.of(target.origin).is_served
+            return self._core.resolver.of(target.origin).is_served
         session = store.current(unit.tx, target.key)
-        return session is None or self._resolver.serves(target.person, session.origin)
+        return session is None or self._core.resolver.serves(target.person, session.origin)
 
     def _zone_of(self, repeat: Repeat) -> ZoneInfo:
         """The person's own, and in a room, where nobody is told where somebody lives, ours."""
-        return self._resolver.of(repeat.origin).zone
+        return self._core.resolver.of(repeat.origin).zone
 
     def _tell(self, unit: UnitOfWork, reminder: Reminder, *, late: bool) -> None:
         target = reminder.target
@@ -236,7 +232,7 @@ class Reminders:
         if late:
             # In a room, nobody is told where somebody lives.
             in_room = session is not None and session.chat_type != "direct"
-            zone = self._resolver.now.zone_of("" if in_room else target.person)
+            zone = self._core.resolver.now.zone_of("" if in_room else target.person)
             when = shown(target.language, moment(reminder.due_at, zone))
             words = text(target.language, "reminder.late", text=reminder.text, when=when)
         say(unit, target, words)

@@ -20,27 +20,26 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
 from bot.channel import Foreign, Inbound
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.config import TURN_SECONDS
 from bot.context import prompt
+from bot.core import Core
 from bot.errors import StorageError
 from bot.gateway.commits import Answer, TurnRecorder, answer_of
 from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.i18n import text
-from bot.identity import Conversation, ConversationResolver
+from bot.identity import Conversation
 from bot.logs import about_turn
 from bot.memory.layout import HEARTBEAT_FILE
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, mixture
-from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import repeats, store
 from bot.sessions.due_time import shown
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import MAX_FAILURES, Repeat
-from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.heartbeat import Heartbeats, is_awake
 
@@ -75,34 +74,27 @@ class TaskRunner:
 
     def __init__(
         self,
-        *,
-        resolver: ConversationResolver,
-        database: Database,
+        core: Core,
         committer: Committer,
+        *,
         requests: Requests,
         commits: TurnRecorder,
         toolbox: Toolbox,
         notes: Notes,
         running: RunningTurns,
-        metrics: Metrics,
         scheduler: Scheduler,
-        clock: Clock,
         heartbeats: Heartbeats,
-        is_alone: bool,
     ) -> None:
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
         self._requests = requests
         self._commits = commits
         self._toolbox = toolbox
         self._notes = notes
         self._at_work = running
-        self._metrics = metrics
         self._scheduler = scheduler
-        self._clock = clock
         self._heartbeats = heartbeats
-        self._is_first = is_alone
+        self._is_first = not core.coordination.is_shared
         self._running: set[asyncio.Task[None]] = set()
         self._beginning = asyncio.Lock()  # one look at a time counts what runs, and adds to it
 
@@ -117,15 +109,15 @@ class TaskRunner:
             StorageError: it was not stored; the next look tries again.
         """
         async with self._beginning:
-            await self._begin(self._clock())
+            await self._begin(self._core.clock())
 
     async def _begin(self, now: int) -> None:
         # Where nobody else carries tasks out, what was running at the start runs no longer.
-        given_up = _given_up_after(self._resolver.policy.config.agent.turn_timeout)
+        given_up = _given_up_after(self._core.resolver.policy.config.agent.turn_timeout)
         await self._give_up(now + 1 if self._is_first else now - given_up)
         self._is_first = False
         while len(self._running) < MAX_RUNNING:
-            due_at = await self._database.read(lambda tx: repeats.next_due(tx, "task"))
+            due_at = await self._core.database.read(lambda tx: repeats.next_due(tx, "task"))
             if due_at is None:
                 return
             if due_at > now:
@@ -150,7 +142,7 @@ class TaskRunner:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.failed", error=type(error).__name__)
-        self._scheduler.once(f"{JOB}.next", self._clock(), self.begin)
+        self._scheduler.once(f"{JOB}.next", self._core.clock(), self.begin)
 
     # --- claiming ---------------------------------------------------------------------------------
 
@@ -164,7 +156,7 @@ class TaskRunner:
         return None  # it was set aside
 
     def _begin_run(self, unit: UnitOfWork, repeat: Repeat) -> ClaimedRun | None:
-        here = self._resolver.of(repeat.origin)
+        here = self._core.resolver.of(repeat.origin)
         missed = repeat.series.count(repeat.due_at, unit.now, here.zone, MOST_MISSED)
         looks_in = repeat.made_by == "program"
         is_off = looks_in and not is_awake(here.config.heartbeat, unit.now, here.zone)
@@ -182,14 +174,14 @@ class TaskRunner:
         return ClaimedRun(repeat, session.id, here, missed)
 
     async def _give_up(self, before: int) -> None:
-        if not await self._database.read(lambda tx: repeats.left_running(tx, before)):
+        if not await self._core.database.read(lambda tx: repeats.left_running(tx, before)):
             return
 
         def work(unit: UnitOfWork) -> None:
             for repeat in repeats.left_running(unit.tx, before):
                 _failed(unit, repeat, text(repeat.target.language, "task.why_ended"))
 
-        await self._committer.commit(self._clock(), work)
+        await self._committer.commit(self._core.clock(), work)
 
     # --- carrying out -----------------------------------------------------------------------------
 
@@ -209,7 +201,7 @@ class TaskRunner:
         except (Stopped, TurnWithdrawn):  # by whoever asked for it, or they are not served now
             result = "stopped"
             await self._committer.commit(
-                self._clock(),
+                self._core.clock(),
                 lambda unit: repeats.end_run(unit.tx, repeat, "stopped", now=unit.now),
                 until_stored=True,
             )
@@ -222,7 +214,7 @@ class TaskRunner:
             log.error("task.broke", repeat=repeat.id, error=type(error).__name__)  # noqa: TRY400
             why = text(repeat.target.language, "task.why_broke")
             await self._committer.commit(
-                self._clock(), lambda unit: _failed(unit, repeat, why), until_stored=True
+                self._core.clock(), lambda unit: _failed(unit, repeat, why), until_stored=True
             )
         log.info("task.ended", channel=repeat.target.address.channel, repeat=repeat.id, came=result)
 
@@ -235,14 +227,16 @@ class TaskRunner:
         if prepared.refusal is not None:
             return prepared, TurnResult(request.messages, "", error=prepared.refusal)
         async with self._commits.counting(prepared):
-            with self._metrics.running.track_inprogress():
+            with self._core.metrics.running.track_inprogress():
                 return prepared, await Turn(request, self._toolbox, None, prepared.account).run()
 
     async def _asked(self, run: ClaimedRun) -> QueuedMessage:
         """The task as a message of whoever made it."""
         repeat, origin = run.repeat, run.repeat.origin
         origin = replace(origin, chat_type="direct" if run.conversation.is_direct else "group")
-        inbound = Inbound(**asdict(origin), message_id="", text=repeat.text, sent_at=self._clock())
+        inbound = Inbound(
+            **asdict(origin), message_id="", text=repeat.text, sent_at=self._core.clock()
+        )
         if repeat.made_by == "program":
             words = await self._heartbeats.words(run.conversation)
             news = await self._heartbeats.news(repeat, run.conversation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from bot.agent.running import Stop, Stopped
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Meter, Turn, TurnRequest, TurnResult, without_confirmations
 from bot.channel import Activity, Address, Capabilities, Channel
-from bot.clock import Clock
+from bot.core import Core
 from bot.delivery.live import LiveSigns
 from bot.errors import ModelRefused, ModelTooLarge
 from bot.gateway.commits import Approvals, TurnRecorder, answer_of, display_text
@@ -29,7 +29,6 @@ from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.memory.uses import Uses
 from bot.messages import Asked, Message, Quoted, ToolResult, ToolUse
-from bot.metrics import Metrics
 from bot.money.limits import LimitReached
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import fulltext
@@ -54,21 +53,18 @@ class TurnRunner:
 
     def __init__(
         self,
+        core: Core,
         *,
         voice: VoiceReader,
         requests: Requests,
         commits: TurnRecorder,
         toolbox: Toolbox,
-        channels: Mapping[str, Channel],
         reminders: Reminders,
         live: LiveSigns,
         attempts: Attempts,
-        approvals: Approvals,
         notes: Notes,
         uses: Uses,
-        metrics: Metrics,
         replies: Tries,
-        clock: Clock,
     ) -> None:
         """`replies` hears which of them come about."""
         self._voice = voice
@@ -76,23 +72,21 @@ class TurnRunner:
         self._commits = commits
         self._toolbox = toolbox
         self._keeper = Keeper(toolbox)
-        self._channels = channels
+        self._core = core
         self._reminders = reminders
         self._live = live
         self._attempts = attempts
-        self._approvals = approvals
+        self._approvals = Approvals(core)
         self._notes = notes
         self._uses = uses
-        self._metrics = metrics
         self._replies = replies
-        self._clock = clock
 
     async def run(self, rows: Sequence[QueuedMessage], stop: Stop) -> None:
         """Answer these messages, all of one session, with one reply."""
         started = time.perf_counter()
         conversation = rows[-1].conversation
         preview = ReplyPreview(
-            self._channels.get(conversation.address.channel),
+            self._core.channels.get(conversation.address.channel),
             self._live,
             conversation.address,
             str(rows[0].id),
@@ -107,7 +101,7 @@ class TurnRunner:
                 said = [row.inbound.text for row in understood.rows]
                 topics = await self._reminders.about(conversation, said)
                 async with self._commits.counting(prepared):
-                    with self._metrics.running.track_inprogress():
+                    with self._core.metrics.running.track_inprogress():
                         answered = await self._answered(understood, prepared, preview, stop)
             prepared, result = answered
             try:
@@ -129,8 +123,8 @@ class TurnRunner:
         end = type(result.error).__name__ if result.error else result.stop
         if not result.stopped and not isinstance(result.error, _OWN_FAULTS):
             self._replies.note(result.error)
-        self._metrics.turns.labels("stopped" if result.stopped else end).inc()
-        self._metrics.turn_seconds.observe(time.perf_counter() - started)
+        self._core.metrics.turns.labels("stopped" if result.stopped else end).inc()
+        self._core.metrics.turn_seconds.observe(time.perf_counter() - started)
 
     async def _heard(self, rows: Sequence[QueuedMessage], stop: Stop) -> Understood:
         """The messages with what was said in them."""

@@ -15,6 +15,7 @@ from bot.clock import Clock
 from bot.config import Config, Settings
 from bot.context import sentences
 from bot.coordination import Coordination, Shared
+from bot.core import INDEX
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity import routing
 from bot.identity.view import FOLDERS, MAIN_SPACE, SHARED_SPACE, MemoryView
@@ -41,7 +42,6 @@ from bot.storage import Database, Transaction
 
 INDEX_FOLDER = "index"  # below the storage folder; derived, and deletable at any time
 TIDY_SECONDS = 600.0  # between looks for what is kept for a while only
-INDEX = "index"  # what the node that builds the index of many is alone in doing
 USES_SECONDS = 300.0  # between storing which claims were used
 MAX_SPOTS = 200  # places of one answer
 

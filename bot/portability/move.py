@@ -208,8 +208,7 @@ class Move:
             inbox.reclaim(tx)  # what was begun in a folder is nobody's there
         else:  # transcripts have files there, which are as long as what is left of them
             for session_id in store.shortened(tx):
-                size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
-                store.set_mirror_bytes(tx, session_id, size)
+                store.measure(tx, session_id)
         drop_under(tx, MOVE)
         self._keep(tx, MOVED_FROM, MOVED)
         self._keep(tx, _CAME_FROM, self._source.identity)

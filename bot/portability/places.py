@@ -146,16 +146,19 @@ class Rows:
 
     async def write(self, note: Note) -> None:
         """See `Files.write`."""
-        row = {
-            "path": note.path,
-            "space": space_of(note.path),
-            "version": 1,
-            "text": note.data.decode(),
-            "size": len(note.data),
-            "made_at": note.changed_at,
-            "changed_at": note.changed_at,
-        }
-        await self._database.write(lambda tx: upsert(tx, "notes", ("path",), row))
+        await self._database.write(
+            lambda tx: upsert(
+                tx,
+                "notes",
+                path=note.path,
+                space=space_of(note.path),
+                version=1,
+                text=note.data.decode(),
+                size=len(note.data),
+                made_at=note.changed_at,
+                changed_at=note.changed_at,
+            )
+        )
 
     async def others(self) -> int:
         """None: there are only rows."""

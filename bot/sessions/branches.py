@@ -45,12 +45,6 @@ def versions_of(tx: Transaction, session_id: str) -> Mapping[str, tuple[str, ...
     return {source: tuple(fork) for fork in forks.values() for source in fork}
 
 
-def is_awaited(tx: Transaction, session: Session) -> bool:
-    """True while a message of a session has no answer yet."""
-    waiting = "SELECT 1 FROM inbox WHERE session_id = ? AND state = 'waiting' LIMIT 1"
-    return bool(tx.execute(waiting, (session.id,)))
-
-
 def put_away(tx: Transaction, session: Session, now: int) -> list[Appended]:
     """Let no message be answered that waits in a session: its transcript has them, as commands.
 

@@ -17,7 +17,7 @@ from bot.messages import Whose
 from bot.sessions import store
 from bot.sessions.entries import GONE, Entry, NewEntry
 from bot.sessions.store import Session
-from bot.storage import Transaction, Value, fulltext, marks, scalars
+from bot.storage import Transaction, Value, fulltext, insert_new, marks, scalars
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def remove(tx: Transaction, names: Sequence[Name]) -> None:
     """Remove snapshots; the next request of their sessions makes them anew."""
     drop_old(tx, names)
     for session_id in dict.fromkeys(session_id for session_id, _ in names):
-        tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
+        store.touch(tx, session_id)
 
 
 def before(tx: Transaction, at: int) -> list[Name]:
@@ -232,18 +232,11 @@ def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: i
     sizes = _SIZES.dump_json((snapshot.own, snapshot.remembered)).decode()
     texts = (snapshot.system, snapshot.tools)
     digests = tuple(map(_digest, texts))
-    by_digest = dict(zip(digests, texts, strict=True))
-    is_new = tx.execute(
-        "INSERT INTO prefixes(session_id, view, system, tools, sizes, made_at) "
-        "VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT(session_id, view) DO NOTHING RETURNING 1",
-        (session_id, view, *digests, sizes, now),
-    )
-    if is_new:
-        rows = ", ".join(["(?, ?)"] * len(by_digest))
-        tx.execute(
-            f"INSERT INTO prefix_texts(digest, text) VALUES {rows} ON CONFLICT(digest) DO NOTHING",
-            [value for item in by_digest.items() for value in item],
-        )
+    key = {"session_id": session_id, "view": view}
+    of_texts = {"system": digests[0], "tools": digests[1]}
+    if insert_new(tx, "prefixes", **key, **of_texts, sizes=sizes, made_at=now):
+        for digest, text in zip(digests, texts, strict=True):
+            insert_new(tx, "prefix_texts", digest=digest, text=text)
 
 
 def _digest(text: str) -> str:

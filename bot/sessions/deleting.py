@@ -156,7 +156,7 @@ def restored(tx: Transaction, session: Session) -> list[str]:
     elsewhere = _quotations(tx, session)
     for seq, id_, block in elsewhere:
         tx.execute("DELETE FROM hidden WHERE seq = ? AND block = ?", (seq, block))
-        tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (id_,))
+        store.touch(tx, id_)
     drop(tx, f"{DELETED}{session.id}")
     store.change(tx, session.id, deleted_at=0)
     return [id_ for _, id_, _ in elsewhere]
@@ -189,8 +189,7 @@ def wiped(tx: Transaction, session: Session) -> list[str]:
     drop(tx, f"{DELETED}{session.id}")
     others = dict.fromkeys(id_ for _, id_, _ in elsewhere)
     for id_ in (session.id, *others):
-        size = sum(len(line.encode()) + 1 for line in store.lines(tx, id_))
-        store.set_mirror_bytes(tx, id_, size)
+        store.measure(tx, id_)
     return [*others]
 
 

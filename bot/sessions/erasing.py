@@ -24,7 +24,7 @@ from bot.identity import MessageOrigin, Seat
 from bot.identity.view import folder_name
 from bot.sessions import compactions, entries, store, uploads
 from bot.sessions.entries import GONE, Entry
-from bot.storage import Transaction, Value, fulltext, marks, scalar, scalars
+from bot.storage import Transaction, Value, fulltext, insert_new, marks, scalar, scalars
 from bot.storage.records import drop, drop_under, from_json, keep, under, values_under
 from bot.storage.tables import TABLES, Owner
 
@@ -468,9 +468,8 @@ def _leave_room(tx: Transaction, session_id: str, own: set[int], wanted: _Wanted
             _put(tx, seq, entry, left, now)
             is_changed = True
     if is_changed:
-        size = sum(len(line.encode()) + 1 for line in store.lines(tx, session_id))
-        store.set_mirror_bytes(tx, session_id, size)
-        tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
+        store.measure(tx, session_id)
+        store.touch(tx, session_id)
         compactions.drop_of(tx, session_id)
 
 
@@ -520,9 +519,7 @@ def _put(tx: Transaction, seq: int, was: Entry, left: Entry, now: int) -> None:
     if left.text == GONE:
         tx.forget_text(seq)
         tx.execute("DELETE FROM hidden WHERE seq = ?", (seq,))
-        tx.execute(
-            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
-        )
+        insert_new(tx, "forgotten", seq=seq, at=now)
         tx.execute("DELETE FROM outbox WHERE entry = ?", (was.id,))
         uploads.drop_of(tx, session_id, was.files)
     for id_ in _artifacts(was.content):
@@ -620,19 +617,9 @@ def hide(tx: Transaction, seq: int, blocks: Iterable[int], now: int, *, says: bo
     answer, what was recalled for it) had to go; and by number, so that nowhere is written what it
     was. The transcript keeps all of it.
     """
-    tx.execute(
-        "UPDATE sessions SET version = version + 1 "
-        "WHERE id = (SELECT session_id FROM entries WHERE seq = ?)",
-        (seq,),
-    )
+    store.touch(tx, scalar(tx, "SELECT session_id FROM entries WHERE seq = ?", seq))
     for block in blocks:
-        tx.execute(
-            "INSERT INTO hidden(seq, block, at) VALUES (?, ?, ?) "
-            "ON CONFLICT(seq, block) DO NOTHING",
-            (seq, block, now),
-        )
+        insert_new(tx, "hidden", seq=seq, block=block, at=now)
     if says:
         tx.forget_text(seq)
-        tx.execute(
-            "INSERT INTO forgotten(seq, at) VALUES (?, ?) ON CONFLICT(seq) DO NOTHING", (seq, now)
-        )
+        insert_new(tx, "forgotten", seq=seq, at=now)

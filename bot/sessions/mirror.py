@@ -1,5 +1,6 @@
 """The live JSONL copy of every transcript, for people and other programs to read.
 
+There is a folder for each month, of the sessions that began in it, and one for what was imported.
 The database is the truth and knows how long each file must be, so a file that a crash, a full disk
 or an editor left different is noticed by its length and written again.
 """
@@ -9,12 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -23,24 +21,16 @@ from bot.errors import StorageError
 from bot.sessions import entries, store
 from bot.storage import Database, files
 
-# Where the JSONL copy of each transcript is, and how it is written: for threads.
-#
-# There is a folder for each month, of the sessions that began in it, and one for what was
-# imported.
-
 SUFFIX = ".jsonl"
 IMPORTED = "imported"  # the folder of what took place elsewhere, whenever that was
-MOST_OPEN = 128  # files that are kept open
+GATHER_SECONDS = 0.05  # what many conversations add is written together
+SYNC_SECONDS = 5.0  # what was written may wait so long for the disk; the database has it meanwhile
+STOP_SECONDS = 10.0  # for what is pending when the program stops
+MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
+PAGE = 2_000  # sessions that are compared with their files at once
 _BEGAN = re.compile(r"(\d{4})(0[1-9]|1[0-2])\d\d-")
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The file of a session, and how long it is in bytes."""
-
-    id: str
-    path: Path
-    size: int
+log = structlog.get_logger(__name__)
 
 
 def transcript_place(session_id: str) -> str:
@@ -65,133 +55,41 @@ def transcript_places(folder: Path) -> list[Path]:
     return [folder, *sorted(inner)]
 
 
-def found_in(place: Path) -> list[Found]:
-    """The files of sessions in one folder."""
-    if not place.is_dir():
-        return []
-    with os.scandir(place) as found:
-        return [
-            Found(each.name.removesuffix(SUFFIX), Path(each.path), each.stat().st_size)
-            for each in found
-            if each.name.endswith(SUFFIX) and each.is_file(follow_symlinks=False)
-        ]
-
-
 def all_transcripts(folder: Path) -> Iterator[Path]:
     """All files there are, also those that were set aside."""
     for place in transcript_places(folder):
         yield from (path for path in place.iterdir() if not path.is_dir() or path.is_symlink())
 
 
-# --- writing --------------------------------------------------------------------------------------
+def append(folder: Path, session_id: str, offset: int, data: bytes) -> bool:
+    """Add to the end of a session's file; False, and nothing is added, if it ends elsewhere.
 
-
-class _Open(NamedTuple):
-    """A file that is open: what it is called, and which one that is."""
-
-    file: int
-    path: str
-    device: int
-    inode: int
-
-
-class OpenFiles:
-    """Appends to files and keeps those open that were written to last; for one thread at a time."""
-
-    def __init__(self, folder: Path, most: int = MOST_OPEN) -> None:
-        self._folder = folder
-        self._most = most
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-
-    def append(self, session_id: str, offset: int, data: bytes) -> bool:
-        """Add to the end of a file; False, and nothing is added, when that is not at `offset`.
-
-        A file that was deleted, renamed or changed by somebody else meanwhile is noticed.
-
-        Raises:
-            OSError: the disk does not take it.
-        """
-        known = self._open.get(session_id)
-        size = _size_of(known) if known is not None else None
-        if known is None or size is None:
-            self.close(session_id)
-            known, size = self._opened(session_id)
-        else:
-            self._open.move_to_end(session_id)
-        if size != offset:
-            return False
-        try:
-            while data:
-                data = data[os.write(known.file, data) :]
-        except OSError:
-            self.close(session_id)
-            raise
-        return True
-
-    def sync(self, session_id: str) -> None:
-        """Let what was added to a file reach the disk.
-
-        Raises:
-            OSError: the disk failed, or the file is gone.
-        """
-        if session_id in self._open:
-            os.fsync(self._open[session_id].file)
-            return
-        with path_of(self._folder, session_id).open("rb") as file:
-            os.fsync(file.fileno())
-
-    def close(self, session_id: str) -> None:
-        """Keep a file open no more."""
-        if (known := self._open.pop(session_id, None)) is not None:
-            os.close(known.file)
-
-    def close_all(self) -> None:
-        """Keep none open."""
-        for session_id in list(self._open):
-            self.close(session_id)
-
-    def _opened(self, session_id: str) -> tuple[_Open, int]:
-        """A file to write to, and how long it is."""
-        path = f"{self._folder}/{transcript_place(session_id)}/{session_id}{SUFFIX}"
-        flags = os.O_WRONLY | os.O_APPEND
-        try:
-            file = files.opener(path, flags)
-        except FileNotFoundError:
-            Path(path).parent.mkdir(mode=0o700, exist_ok=True)
-            file = files.opener(path, flags | os.O_CREAT)
-        status = os.fstat(file)
-        known = self._open[session_id] = _Open(file, path, status.st_dev, status.st_ino)
-        if len(self._open) > self._most:
-            self.close(next(iter(self._open)))
-        return known, status.st_size
-
-
-def _size_of(known: _Open) -> int | None:
-    """The size of a file; None when it is not the one that was opened."""
+    Raises:
+        OSError: the disk does not take it.
+    """
+    path = f"{folder}/{transcript_place(session_id)}/{session_id}{SUFFIX}"
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     try:
-        status = os.stat(known.path)  # noqa: PTH116 - a Path for each line costs more than this
-    except OSError:
-        return None
-    is_same = (status.st_dev, status.st_ino) == (known.device, known.inode)
-    return status.st_size if is_same else None
-
-
-GATHER_SECONDS = 0.05  # what many conversations add is written together
-SYNC_SECONDS = 5.0  # what was written may wait so long for the disk; the database has it meanwhile
-STOP_SECONDS = 10.0  # for what is pending when the program stops
-MAX_PENDING_BYTES = 8_000_000  # beyond it a session is written again from the database instead
-PAGE = 2_000  # sessions that are compared with their files at once
-
-log = structlog.get_logger(__name__)
+        file = files.opener(path, flags)
+    except FileNotFoundError:  # the first one of a month
+        Path(path).parent.mkdir(mode=0o700, exist_ok=True)
+        file = files.opener(path, flags)
+    try:
+        if os.fstat(file).st_size != offset:
+            return False
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
+    return True
 
 
 class Mirror:
-    """Keeps the files of `bot.sessions.mirror` in step with the database."""
+    """Keeps the transcript files in step with the database."""
 
     def __init__(self, database: Database, folder: Path) -> None:
         self._database = database
         self._folder = folder
-        self._files = OpenFiles(folder)
         self._pending: dict[str, list[store.Appended] | None] = {}  # None: write it all again
         self._pending_bytes = 0
         self._wake = asyncio.Event()
@@ -273,16 +171,15 @@ class Mirror:
             now = asyncio.get_running_loop().time()
             if self._sync_at is not None and (is_last or now >= self._sync_at):
                 names, self._unsynced, self._sync_at = self._unsynced, set(), None
-                await asyncio.to_thread(_sync_all, self._folder, self._files, names)
+                await asyncio.to_thread(_sync_all, self._folder, names)
             if is_last:
-                await asyncio.to_thread(self._files.close_all)
                 return
 
     async def _write(self) -> None:
         pending, self._pending, self._pending_bytes = self._pending, {}, 0
         appends = {id_: items for id_, items in pending.items() if items}
         rewrites = [id_ for id_, items in pending.items() if items is None]
-        rewrites += await asyncio.to_thread(_append_all, self._files, appends)
+        rewrites += await asyncio.to_thread(_append_all, self._folder, appends)
         for session_id in rewrites:
             await self._rewrite(session_id)
         self._unsynced.update(appends)
@@ -300,10 +197,18 @@ class Mirror:
 
 
 def _sizes(place: Path) -> Mapping[str, int]:
-    return {each.id: each.size for each in found_in(place)}
+    """The sizes of the files in one folder, by session."""
+    if not place.is_dir():
+        return {}
+    with os.scandir(place) as found:
+        return {
+            each.name.removesuffix(SUFFIX): each.stat().st_size
+            for each in found
+            if each.name.endswith(SUFFIX) and each.is_file(follow_symlinks=False)
+        }
 
 
-def _append_all(opened: OpenFiles, pending: Mapping[str, list[store.Appended]]) -> list[str]:
+def _append_all(folder: Path, pending: Mapping[str, list[store.Appended]]) -> list[str]:
     """Append to each file; the ids of those that were not as long as expected."""
     wrong: list[str] = []
     for session_id, items in pending.items():
@@ -311,18 +216,19 @@ def _append_all(opened: OpenFiles, pending: Mapping[str, list[store.Appended]]) 
         is_whole = all(item.offset == end for item, end in zip(items[1:], ends, strict=False))
         data = b"".join(item.data for item in items)
         try:
-            if not (is_whole and opened.append(session_id, items[0].offset, data)):
+            if not (is_whole and append(folder, session_id, items[0].offset, data)):
                 wrong.append(session_id)
         except OSError as exc:
             log.warning("mirror.write_failed", session=session_id, error=type(exc).__name__)
     return wrong
 
 
-def _sync_all(folder: Path, opened: OpenFiles, names: Collection[str]) -> None:
+def _sync_all(folder: Path, names: Collection[str]) -> None:
     """Let these files reach the disk."""
     for session_id in names:
         try:
-            opened.sync(session_id)
+            with path_of(folder, session_id).open("rb") as file:
+                os.fsync(file.fileno())
         except OSError as exc:
             log.warning("mirror.sync_failed", session=session_id, error=type(exc).__name__)
     with suppress(OSError):  # a folder that is gone is made again by the next start

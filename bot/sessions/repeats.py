@@ -18,7 +18,7 @@ from bot.identity import ORIGIN, MessageOrigin
 from bot.sessions import recurrence, reminders
 from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MadeBy, Reminder, ReplyTarget
-from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars
+from bot.storage import Row, Transaction, fulltext, insert_new, marks, scalar, scalars
 from bot.storage.records import Records, packed
 from bot.unicode import well_formed
 
@@ -165,17 +165,14 @@ def begin_run(
 
     Only the last few are kept.
     """
-    begun = tx.execute(
-        "INSERT INTO repeat_runs(repeat, due_at, at, missed, letter, state) "
-        "VALUES (?, ?, ?, ?, 0, ?) ON CONFLICT(repeat, due_at) DO NOTHING RETURNING due_at",
-        (repeat.id, repeat.due_at, now, missed, state),
-    )
+    run = {"at": now, "missed": missed, "letter": 0, "state": state}
+    is_new = insert_new(tx, "repeat_runs", repeat=repeat.id, due_at=repeat.due_at, **run)
     kept = tx.execute(
         "SELECT due_at FROM repeat_runs WHERE repeat = ? ORDER BY due_at DESC LIMIT ?",
         (repeat.id, KEPT_RUNS),
     )
     tx.execute("DELETE FROM repeat_runs WHERE repeat = ? AND due_at < ?", (repeat.id, kept[-1][0]))
-    return bool(begun)
+    return is_new
 
 
 def said(tx: Transaction, repeat: Repeat, letter: int) -> None:

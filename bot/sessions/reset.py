@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
 from typing import Literal
 from zoneinfo import ZoneInfo
 
@@ -54,28 +53,20 @@ def policy_for(config: ResetConfig, channel: str, chat_type: str, chat: str = ""
 def expired(policy: ResetPolicy, times: SessionTimes, now: int, zone: ZoneInfo) -> Reason | None:
     """Why the session is over at `now` (ms), or None while it goes on.
 
-    Daily: a boundary has come since it began, and the person has been silent for an hour. Idle:
-    the person has been silent for `idle_minutes`. What came first is the reason, so it does not
-    depend on when it is asked. A clock that went backwards expires nothing.
+    A clock that went backwards expires nothing.
     """
-    if policy.mode == "none":
+    soonest = min(QUIET_MINUTES, policy.idle_minutes or QUIET_MINUTES)
+    if now < times.last_user_at + soonest * 60_000:  # as at most messages
         return None
-    ends: list[tuple[int, Reason]] = []
-    if policy.idle_minutes > 0:
-        ends.append((times.last_user_at + policy.idle_minutes * 60_000, "idle"))
-    quiet = times.last_user_at + QUIET_MINUTES * 60_000
-    is_quiet = policy.mode == "daily" and quiet <= now
-    if is_quiet and times.started_at < latest_boundary(now, policy.at_hour, zone):
-        boundary = next_boundary(times.started_at, policy.at_hour, zone)
-        ends.append((max(boundary, quiet), "daily"))
-    over = [end for end in ends if end[0] <= now]
-    return min(over, key=lambda end: end[0])[1] if over else None
+    end = ends_at(policy, times, zone)
+    return end[1] if end is not None and end[0] <= now else None
 
 
 def ends_at(policy: ResetPolicy, times: SessionTimes, zone: ZoneInfo) -> tuple[int, Reason] | None:
     """The time the session is over (ms) if nothing more is said, and why; None for never.
 
-    `expired` is None before that moment and this reason from then on.
+    Daily: a boundary has come since it began, and the person has been silent for an hour. Idle:
+    the person has been silent for `idle_minutes`. What came first is the reason.
     """
     if policy.mode == "none":
         return None
@@ -107,7 +98,6 @@ def cut(config: ResetConfig, now: int, zones: Collection[ZoneInfo]) -> Cut | Non
     )
 
 
-@lru_cache(maxsize=256)  # a sweep asks the same for every session
 def latest_boundary(now: int, at_hour: int, zone: ZoneInfo) -> int:
     """The last moment at or before `now` when it was `at_hour` o'clock in `zone`, in ms.
 

@@ -139,7 +139,7 @@ def move(tx: Transaction, chat_ref: ChatRef, first: str, now: int) -> None:
         if gone:
             tx.publish("books")
         return
-    key = ("channel", "account", "chat")
-    row = {**dict(zip(key, chat_ref, strict=True)), "first": first, "moved_at": now}
-    upsert(tx, "moved_chats", key, row)
+    channel, account, chat = chat_ref
+    row = {"channel": channel, "account": account, "chat": chat, "first": first}
+    upsert(tx, "moved_chats", **row, moved_at=now)
     tx.publish("books")

@@ -18,7 +18,7 @@ from bot.config import Thinking
 from bot.identity import MessageOrigin, Place
 from bot.sessions import entries
 from bot.sessions.reset import Cut
-from bot.storage import Row, Transaction, Value, scalar, scalars, upsert
+from bot.storage import Row, Transaction, Value, marks, scalar, scalars, upsert
 from bot.storage.records import HERE, Records, place, read_alone
 
 # "import": it took place elsewhere, with another program, and nothing is ever added to it here.
@@ -232,10 +232,13 @@ def version(tx: Transaction, session_id: str) -> int | None:
 
 def is_untouched(tx: Transaction, session: Session) -> bool:
     """True when `/new` or a reset began a session, and nobody has said anything in it since."""
-    if session.turns or session.previous is None:
-        return False
+    return not session.turns and session.previous is not None and not is_awaited(tx, session)
+
+
+def is_awaited(tx: Transaction, session: Session) -> bool:
+    """True while a message of a session has no answer yet."""
     waiting = "SELECT 1 FROM inbox WHERE session_id = ? AND state = 'waiting' LIMIT 1"
-    return not tx.execute(waiting, (session.id,))
+    return bool(tx.execute(waiting, (session.id,)))
 
 
 def start(
@@ -298,8 +301,7 @@ def point(tx: Transaction, key: str, session_id: str, now: int) -> None:
         "WHERE id = ? AND (ended_by <> '' OR ended_at <> 0)",
         (session_id,),
     )
-    row = {"key": key, "session_id": session_id, "updated_at": now}
-    upsert(tx, "conversations", ("key",), row)
+    upsert(tx, "conversations", key=key, session_id=session_id, updated_at=now)
 
 
 def taken_up_at(tx: Transaction, key: str) -> int:
@@ -406,10 +408,10 @@ def append(
         values += (id_, session_id, new.kind, new.role, at, lines[id_])
     numbers: dict[str, int] = {}  # by id
     if news:
-        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
+        each = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
         rows = tx.execute(
             "INSERT INTO entries(id, session_id, kind, role, at, line) "
-            f"VALUES {marks} RETURNING id, seq",
+            f"VALUES {each} RETURNING id, seq",
             values,
         )
         numbers = dict(rows)  # pyright: ignore[reportArgumentType]
@@ -502,6 +504,29 @@ def veiled(
     return [entries.veil(entry, gone[entry.id]) if entry.id in gone else entry for entry in found]
 
 
+def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[entries.Entry], frozenset[str]]:
+    """Entries, of rows of number and line, as they may be shown; and which were forgotten."""
+    numbers = [int(row[0]) for row in rows]
+    among = f"WHERE seq IN ({marks(numbers)})"
+    forgotten = {*scalars(tx, f"SELECT seq FROM forgotten {among}", *numbers)}
+    hidden: dict[int, set[int]] = {}
+    for seq, block in tx.execute(f"SELECT seq, block FROM hidden {among}", numbers):
+        hidden.setdefault(seq, set()).add(block)
+    shown: list[entries.Entry] = []
+    gone: set[str] = set()
+    for row in rows:
+        for whole in read_entries([row[:2]]):
+            seq, entry = row[0], whole
+            if seq in hidden:
+                entry = entries.veil(whole, hidden[seq])
+            if seq in forgotten:
+                entry = replace(entry, text="", files=())
+            if whole.text and not entry.text:
+                gone.add(entry.id)
+            shown.append(entry)
+    return shown, frozenset(gone)
+
+
 def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:
     """The number of hidden parts of a session; it grows with each new forgetting or branch."""
     return scalar(
@@ -546,9 +571,15 @@ def shortened(tx: Transaction) -> list[str]:
     return scalars(tx, f"SELECT id FROM sessions WHERE entry_count > ({there})")
 
 
-def set_mirror_bytes(tx: Transaction, session_id: str, size: int) -> None:
-    """Store how long a session's file must be, where its older entries are no longer there."""
+def measure(tx: Transaction, session_id: str) -> None:
+    """Store how long a session's file must be now: some of its entries were removed or replaced."""
+    size = sum(len(line.encode()) + 1 for line in lines(tx, session_id))
     tx.execute("UPDATE sessions SET mirror_bytes = ? WHERE id = ?", (size, session_id))
+
+
+def touch(tx: Transaction, session_id: str) -> None:
+    """Have a session read again by whoever keeps it in memory; see `Session.version`."""
+    tx.execute("UPDATE sessions SET version = version + 1 WHERE id = ?", (session_id,))
 
 
 def recent(tx: Transaction, key: str, limit: int) -> list[tuple[str, entries.Entry]]:

@@ -22,13 +22,13 @@ log = structlog.get_logger(__name__)
 
 def choose(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
     """Let somebody, by their canonical identity, live in a zone."""
-    upsert(tx, "zones", ("person",), {"person": person, "zone": zone.key, "changed_at": now})
+    upsert(tx, "zones", person=person, zone=zone.key, changed_at=now)
     tx.publish("books")
 
 
 def tell(tx: Transaction, person: str, zone: ZoneInfo, now: int) -> None:
     """Store the zone that somebody's browser reports."""
-    upsert(tx, "told_zones", ("person",), {"person": person, "zone": zone.key, "changed_at": now})
+    upsert(tx, "told_zones", person=person, zone=zone.key, changed_at=now)
     tx.publish("books")
 
 

@@ -14,6 +14,7 @@ import structlog
 
 from bot.backoff import Backoff
 from bot.errors import FenceLost, StorageClosed, StorageError
+from bot.storage.tables import KEYS
 
 FIRST_RETRY = 0.5  # seconds; doubles with each try
 LAST_RETRY = 15.0  # seconds
@@ -115,14 +116,22 @@ class SharedDatabase(Database, Protocol):
         ...
 
 
-def upsert(tx: Transaction, table: str, key: Sequence[str], row: Mapping[str, Value]) -> None:
-    """Store a row; one that has the same `key` (names of columns) gets its other values."""
+def upsert(tx: Transaction, table: str, **row: Value) -> None:
+    """Store a row, by its columns; one that has its key gets its other values."""
+    key = KEYS[table]
     changes = ", ".join(f"{name} = excluded.{name}" for name in row if name not in key)
-    tx.execute(
-        f"INSERT INTO {table}({', '.join(row)}) VALUES ({', '.join('?' * len(row))}) "
-        f"ON CONFLICT({', '.join(key)}) DO UPDATE SET {changes}",
-        tuple(row.values()),
-    )
+    tx.execute(f"{_inserting(table, row)} DO UPDATE SET {changes}", tuple(row.values()))
+
+
+def insert_new(tx: Transaction, table: str, **row: Value) -> bool:
+    """Store a row, by its columns; False, and nothing is changed, when one has its key."""
+    inserting = f"{_inserting(table, row)} DO NOTHING RETURNING 1"
+    return bool(tx.execute(inserting, tuple(row.values())))
+
+
+def _inserting(table: str, row: Mapping[str, Value]) -> str:
+    names, key = ", ".join(row), ", ".join(KEYS[table])
+    return f"INSERT INTO {table}({names}) VALUES ({marks(row)}) ON CONFLICT({key})"
 
 
 def scalar(tx: Transaction, sql: str, *values: Value) -> Any:

@@ -28,7 +28,7 @@ from bot.clock import Clock
 from bot.errors import StorageError
 from bot.invocation import confidant
 from bot.storage import Database, Row, Transaction, Value, marks, scalar, upsert
-from bot.storage.tables import TABLES
+from bot.storage.tables import KEYS
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -149,7 +149,7 @@ class Records(Generic[T]):
         **forms: Form,
     ) -> None:
         form = form or _form_of(kind, forms)
-        key = next(each.key for each in TABLES if each.name == table)
+        key = KEYS[table]
         columns = form.columns.split()
         names = (*columns, *also)[is_numbered:]
         changes = ", ".join(f"{name} = excluded.{name}" for name in names if name not in key)
@@ -327,7 +327,7 @@ def drop_under(tx: Transaction, prefix: str, *, before: int | None = None) -> No
 
 def keep(tx: Transaction, key: str, text: str, now: int) -> None:
     """Keep a text."""
-    upsert(tx, "meta", ("key",), {"key": key, "value": text, "updated_at": now})
+    upsert(tx, "meta", key=key, value=text, updated_at=now)
 
 
 def must_be_whole(tx: Transaction) -> None:

@@ -147,5 +147,8 @@ TABLES = (
     Table("events", ("id",), kind="engine", engine="postgres"),
 )
 
+KEYS = {each.name: each.key for each in TABLES}
+"""The columns of each table's primary key."""
+
 MOVED = tuple(each for each in TABLES if not each.engine and each.kind != "engine")
 """The tables a backup holds, and that move from one engine to the other."""

@@ -17,16 +17,15 @@ import structlog
 from cachetools import LRUCache
 
 from bot.channel import Button
-from bot.clock import Clock
 from bot.config import SUMMARY_SECONDS
 from bot.context import budget
 from bot.context.history import can_begin, turn_starts
+from bot.core import Core
 from bot.delivery.live import LiveSigns
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
 from bot.messages import Message, Whose, mixture
-from bot.metrics import Metrics
 from bot.money.counts import Spent
 from bot.money.limits import LimitReached, unsummarised
 from bot.sessions import compactions, store
@@ -86,20 +85,18 @@ class CompactionService:
 
     def __init__(
         self,
+        core: Core,
         *,
         sessions: ActiveSessions,
         committer: Committer,
         summariser: Summariser,
         live: LiveSigns,
-        clock: Clock,
-        metrics: Metrics,
     ) -> None:
         self._sessions = sessions
         self._committer = committer
         self._summariser = summariser
         self._live = live
-        self._clock = clock
-        self._metrics = metrics
+        self._core = core
         self.failed_at: LRUCache[str, int] = LRUCache(MAX_FAILED)
         self.running: set[str] = set()  # the sessions of which a summary is being written
 
@@ -159,7 +156,7 @@ class CompactionService:
         request = await self._request(active, cut, why, focus)
         tells = why == "wished" or active.is_told
         counting = self._committer.counting(
-            self._clock, lambda: active.spent("summary", request.meter)
+            self._core.clock, lambda: active.spent("summary", request.meter)
         )
         try:
             async with counting, shown(self._live, active, "summarising") as ending:
@@ -167,7 +164,7 @@ class CompactionService:
                 ending.state = "done"
         except CompactionFailed as error:
             log.warning("compaction.failed", session=session.id, error=type(error).__name__)
-            self._metrics.compactions.labels("failed").inc()
+            self._core.metrics.compactions.labels("failed").inc()
             self.failed_at[session.id] = before.used
             if tells or why == "forced":
                 await self._tell_failed(active, error)
@@ -180,7 +177,7 @@ class CompactionService:
             active, session, cut, made, before, again=again, tells=tells, spent=spent
         )
         log.info("compaction.end", session=session.id, messages=cut, plain=made.plain, done=done)
-        self._metrics.compactions.labels("done" if done else "dropped").inc()
+        self._core.metrics.compactions.labels("done" if done else "dropped").inc()
         self.failed_at.pop(session.id, None)
         if why == "wished" and not done:
             await self._tell_failed(active, CompactionFailed())
@@ -238,7 +235,7 @@ class CompactionService:
         language, address = active.conversation.language, active.conversation.address
         key = "receipt.plain" if compacted.plain else "receipt.compacted"
 
-        now = self._clock()
+        now = self._core.clock()
 
         def work(unit: UnitOfWork) -> bool:
             unit.count(spent)
@@ -285,7 +282,7 @@ class CompactionService:
         if isinstance(error.__cause__, LimitReached):
             words = unsummarised(language, error.__cause__.limit, here)
         await self._committer.commit(
-            self._clock(),
+            self._core.clock(),
             lambda unit: unit.say(address, words, "notice", language=language, noted_in=noted_in),
             until_stored=True,
         )

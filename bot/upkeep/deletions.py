@@ -14,9 +14,8 @@ from typing import Final, TypeVar
 
 import structlog
 
-from bot.clock import Clock
+from bot.core import Core
 from bot.delivery import outbox
-from bot.identity import ConversationResolver
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, layout, markdown, versions
 from bot.memory.memory import Forgetter, Forgotten, Memory
@@ -24,7 +23,7 @@ from bot.memory.note_store import MAX_WRITE
 from bot.memory.transcripts import partition_of
 from bot.sessions import deleting, store
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction, insist, scalars
+from bot.storage import Transaction, insist, scalars
 from bot.unit_of_work import Committer, UnitOfWork
 
 LOOK_SECONDS: Final = 600.0
@@ -55,30 +54,21 @@ class Deletions:
 
     def __init__(
         self,
-        *,
-        database: Database,
+        core: Core,
         committer: Committer,
+        *,
         memory: Memory,
         forgetter: Forgetter,
-        resolver: ConversationResolver,
-        clock: Clock,
         ended: Callable[[str], None],
         renewed: Callable[[str], Awaitable[None]],
-        owns: Callable[[], bool],
     ) -> None:
-        """`ended` ends what is done for a session, `renewed` writes its file again.
-
-        `owns` is true for the node that removes.
-        """
-        self._database = database
+        """`ended` ends what is done for a session, `renewed` writes its file again."""
+        self._core = core
         self._committer = committer
         self._memory = memory
         self._forgetter = forgetter
-        self._resolver = resolver
-        self._clock = clock
         self._ended = ended
         self._renewed = renewed
-        self._owns = owns
 
     async def notes_of(self, view: MemoryView, session: Session) -> list[Note]:
         """The entries of a view's own notes that were saved from a conversation, as they are now.
@@ -86,7 +76,7 @@ class Deletions:
         Raises:
             StorageError: the database cannot be read.
         """
-        places = await self._database.read(lambda tx: _places(tx, session))
+        places = await self._core.database.read(lambda tx: _places(tx, session))
         found: list[Note] = []
         for path, lines in places.items():
             if path.startswith(f"{SHARED_SPACE}/"):
@@ -110,7 +100,7 @@ class Deletions:
         for note in await self.notes_of(view, session) if notes else ():
             if note.digest in notes:
                 await self._forget(view, " ".join(note.words.split())[:MOST_WORDS])
-        now = self._clock()
+        now = self._core.clock()
 
         def work(unit: UnitOfWork) -> bool:
             there = store.get(unit.tx, session.id)
@@ -125,7 +115,7 @@ class Deletions:
         self._ended(session.id)
         quoting = await self._hide(session.id, view.people)
         partition = partition_of(session.chat_type, session.person, session.key)
-        ids = await self._database.read(lambda tx: _indexed(tx, session))
+        ids = await self._core.database.read(lambda tx: _indexed(tx, session))
         await self._memory.index.remove_documents((partition, id_) for id_ in ids)
         await self._tell(view, session.id, *quoting)
         log.info("conversation.deleted", session=session.id, notes=len(notes))
@@ -136,7 +126,7 @@ class Deletions:
         Raises:
             StorageError: the database cannot be read or written; begun again, it is completed.
         """
-        while await self._database.write(lambda tx: deleting.restore(tx, session)):
+        while await self._core.database.write(lambda tx: deleting.restore(tx, session)):
             pass
 
         def work(unit: UnitOfWork) -> list[str]:
@@ -145,7 +135,7 @@ class Deletions:
                 return []
             return deleting.restored(unit.tx, there)
 
-        quoting = (await self._committer.commit(self._clock(), work)).result
+        quoting = (await self._committer.commit(self._core.clock(), work)).result
         await self._tell(view, session.id, *quoting)
         log.info("conversation.restored", session=session.id)
 
@@ -155,12 +145,12 @@ class Deletions:
         Raises:
             StorageError: the database cannot be read or written.
         """
-        if not self._owns():
+        if not self._core.is_leader:
             return
-        for session in await self._database.read(deleting.waiting):
-            people = self._resolver.of(session.origin).view.people
+        for session in await self._core.database.read(deleting.waiting):
+            people = self._core.resolver.of(session.origin).view.people
             await self._hide(session.id, people)
-            if session.deleted_at <= self._clock() - deleting.GRACE_MS:
+            if session.deleted_at <= self._core.clock() - deleting.GRACE_MS:
                 await self._wipe(session)
 
     async def _hide(self, session_id: str, people: Sequence[str]) -> set[str]:
@@ -170,31 +160,31 @@ class Deletions:
             session = store.get(tx, session_id)
             return work(tx, session) if session is not None and session.deleted_at else None
 
-        while await insist(self._database, lambda tx: some(tx, deleting.hide)):
+        while await insist(self._core.database, lambda tx: some(tx, deleting.hide)):
             pass
-        known = await self._database.read(lambda tx: some(tx, deleting.beginnings))
+        known = await self._core.database.read(lambda tx: some(tx, deleting.beginnings))
         look = partial(deleting.quoting, people=people, known=known or frozenset())
         after, quoting = 1, set[str]()
         while after and known:
             step = partial(look, after=after)
-            after, found = await self._database.read(lambda tx, s=step: some(tx, s)) or (0, {})
+            after, found = await self._core.database.read(lambda tx, s=step: some(tx, s)) or (0, {})
             hide = partial(deleting.hide_quotations, found=found)
-            quoting.update(await insist(self._database, lambda tx, h=hide: some(tx, h)) or ())
+            quoting.update(await insist(self._core.database, lambda tx, h=hide: some(tx, h)) or ())
         return quoting
 
     async def _wipe(self, session: Session) -> None:
-        now, last = self._clock(), 0
-        while last := await self._database.write(
+        now, last = self._core.clock(), 0
+        while last := await self._core.database.write(
             lambda tx, after=last: deleting.wipe(tx, session, after, now)
         ):
             pass
         await self._renewed(session.id)  # before the mark is gone that has all of this done again
-        for id_ in await self._database.write(lambda tx: deleting.wiped(tx, session)):
+        for id_ in await self._core.database.write(lambda tx: deleting.wiped(tx, session)):
             await self._renewed(id_)
         log.info("conversation.removed", session=session.id, entries=session.entry_count)
 
     async def _forget(self, view: MemoryView, words: str) -> None:
-        now = self._clock()
+        now = self._core.clock()
         async with self._forgetter.forgetting(view, words, now) as complete:
 
             def work(unit: UnitOfWork) -> Forgotten:
@@ -211,7 +201,7 @@ class Deletions:
             unit.stale.update(sessions)
             versions.tell(unit.tx, view.space)
 
-        await self._committer.commit(self._clock(), work)
+        await self._committer.commit(self._core.clock(), work)
         await self._forgetter.look()
 
 

@@ -27,7 +27,7 @@ from bot.agent.tools.provenance import provenance_of
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
 from bot.context import quoting, sentences, tokens, wishes, wording
 from bot.context.budget import NARROW
@@ -35,6 +35,7 @@ from bot.context.history import Line, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.context.sentences import holds_secret
+from bot.core import Core
 from bot.delivery.live import LiveSigns
 from bot.errors import (
     ConfidantError,
@@ -59,7 +60,6 @@ from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import Notes, Place, day_note, is_day_note, listed
 from bot.memory.search import Searcher
 from bot.messages import Message, Quoted, Text, ToolResult
-from bot.metrics import Metrics
 from bot.money.counts import Spent
 from bot.money.limits import LimitReached
 from bot.sessions import store, unsaved
@@ -556,22 +556,20 @@ class FlushService:
 
     def __init__(
         self,
+        core: Core,
         *,
         sessions: ActiveSessions,
         committer: Committer,
         notes: Notes,
         flusher: Flusher,
         live: LiveSigns,
-        clock: Clock,
-        metrics: Metrics,
     ) -> None:
         self._sessions = sessions
         self._committer = committer
         self._notes = notes
         self._flusher = flusher
         self._live = live
-        self._clock = clock
-        self._metrics = metrics
+        self._core = core
         self._saving: list[tuple[Conversation, Watch]] = []
 
     async def of_ended(self, session: Session, *, quietly: bool) -> None:
@@ -585,7 +583,7 @@ class FlushService:
             is_noted = False
         if not is_noted:
             await self._committer.commit(
-                self._clock(), lambda unit: unsaved.drop(unit.tx, session.id)
+                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session.id)
             )
 
     async def again(self, session_id: str) -> None:
@@ -597,7 +595,7 @@ class FlushService:
         session = await self._sessions.database.read(lambda tx: store.get(tx, session_id))
         if session is None:  # erased
             await self._committer.commit(
-                self._clock(), lambda unit: unsaved.drop(unit.tx, session_id)
+                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session_id)
             )
         else:
             await self.of_ended(session, quietly=session.ended_by in {"daily", "idle"})
@@ -637,7 +635,7 @@ class FlushService:
             put_off = isinstance(flushed.error, ModelPutOff) and left > 0 and not flushed.looked
             if watch.words or put_off:
                 left -= put_off
-                await self._committer.count(self._clock(), spent)
+                await self._committer.count(self._core.clock(), spent)
                 continue
             looked = flushed.looked
             looked_to = number_of(lines[looked - 1].entry) if looked else None
@@ -673,7 +671,7 @@ class FlushService:
         """Save what matters, seen by whoever watches; what it used counts should it be ended."""
         log.info("memory.flush.start", session=active.cached.session.id)
         counting = self._committer.counting(
-            self._clock, lambda: active.spent("flush", request.meter)
+            self._core.clock, lambda: active.spent("flush", request.meter)
         )
         async with counting, shown(self._live, active, "saving") as ending:
             flushed = await self._flusher.flush(request)
@@ -698,12 +696,12 @@ class FlushService:
         `counts` says that it is what is done once in each cycle.
         """
         session, language = active.cached.session, active.conversation.language
-        self._metrics.flushes.labels("failed" if flushed.error else "done").inc()
+        self._core.metrics.flushes.labels("failed" if flushed.error else "done").inc()
         for reason in flushed.refused:
-            self._metrics.not_kept.labels(reason).inc()
+            self._core.metrics.not_kept.labels(reason).inc()
         where = listed(flushed.saved)
         failed = flushed.error is not None and not where
-        now = self._clock()
+        now = self._core.clock()
 
         def work(unit: UnitOfWork) -> None:
             unit.count(spent)

@@ -7,7 +7,6 @@ they cancelled comes back when they change the file.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -15,11 +14,12 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.config import HeartbeatConfig
+from bot.core import Core
 from bot.errors import StorageError
 from bot.i18n import text
-from bot.identity import Conversation, ConversationResolver
+from bot.identity import Conversation
 from bot.memory import layout
 from bot.memory.files import SpaceFiles
 from bot.sessions import reminders, repeats, store
@@ -27,7 +27,7 @@ from bot.sessions.due_time import shown
 from bot.sessions.recurrence import Rule, Series
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.repeats import Repeat
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.nights import Chat, chat_of
@@ -50,44 +50,31 @@ def is_awake(config: HeartbeatConfig, now: int, zone: ZoneInfo) -> bool:
 class Heartbeats:
     """Keeps the tasks as the configuration and the files want them."""
 
-    def __init__(
-        self,
-        *,
-        files: SpaceFiles,
-        resolver: ConversationResolver,
-        database: Database,
-        committer: Committer,
-        clock: Clock,
-        owns: Callable[[], bool],
-    ) -> None:
-        """`owns` says whether this node is the one that does it."""
+    def __init__(self, core: Core, committer: Committer, files: SpaceFiles) -> None:
         self._files = files
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
-        self._clock = clock
-        self._owns = owns
 
     async def look(self) -> None:
         """See to everybody's; what fails for one is tried again with the next look."""
-        if not self._owns():
+        if not self._core.is_leader:
             return
-        minutes = self._resolver.policy.config.heartbeat.minutes
-        kept = {*await self._database.read(repeats.looked_in_on)}
-        for person in await self._database.read(store.people) if minutes else sorted(kept):
+        minutes = self._core.resolver.policy.config.heartbeat.minutes
+        kept = {*await self._core.database.read(repeats.looked_in_on)}
+        for person in await self._core.database.read(store.people) if minutes else sorted(kept):
             try:
                 await self._for(person, minutes, has_one=person in kept)
             except StorageError as error:
                 log.warning("heartbeat.failed", error=type(error).__name__)
 
     async def _for(self, person: str, minutes: int, *, has_one: bool) -> None:
-        chat = await self._database.read(lambda tx: chat_of(tx, self._resolver, person))
+        chat = await self._core.database.read(lambda tx: chat_of(tx, self._core.resolver, person))
         words = await self.words(chat.conversation) if chat and minutes else ""
-        now = self._clock()
+        now = self._core.clock()
         if chat is None or not words:
             if has_one:
                 end = partial(repeats.look_in_no_more, person=person, now=now)
-                await self._database.write(end)
+                await self._core.database.write(end)
             return
         rule = Rule("MINUTELY", minutes)
         await self._committer.commit(now, lambda unit: _keep(unit, chat, rule, words))
@@ -98,8 +85,10 @@ class Heartbeats:
 
     async def news(self, repeat: Repeat, conversation: Conversation) -> str:
         """What is due until the next time, and what the person wrote since the last one."""
-        now = self._clock()
-        return await self._database.read(partial(_news, repeat=repeat, here=conversation, now=now))
+        now = self._core.clock()
+        return await self._core.database.read(
+            partial(_news, repeat=repeat, here=conversation, now=now)
+        )
 
 
 def _keep(unit: UnitOfWork, chat: Chat, rule: Rule, words: str) -> None:

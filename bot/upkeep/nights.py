@@ -7,7 +7,7 @@ nothing is changed there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -15,17 +15,11 @@ from typing import Final
 
 import structlog
 
-from bot.agent.limits import ModelLimits
-from bot.agent.models import Request
-from bot.agent.models.slots import when_free
-from bot.agent.models.speed import time_limit
-from bot.agent.turn import Meter
 from bot.channel import Button
-from bot.clock import Clock, moment
-from bot.config import OFFLINE
-from bot.context import tokens
+from bot.clock import moment
+from bot.core import Core
 from bot.delivery.outbox import Extra
-from bot.errors import ModelError, ModelTimeout, StorageError, ToolError
+from bot.errors import ModelError, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -38,60 +32,17 @@ from bot.memory.night.keeper import Keeper, TakenBack
 from bot.memory.night.proposals import SYSTEM
 from bot.memory.night.record import Night
 from bot.memory.note_store import Watch
-from bot.messages import Message, Text
 from bot.sessions import store
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.flush import why_of
 
-MOST_TOKENS: Final = 2_000  # of an answer
-SECONDS: Final = 120.0  # for it
 TRIES: Final = 3  # looks in which a model may fail until the rules do without it
 
 log = structlog.get_logger(__name__)
-
-
-class NightModel:
-    """Shows a model entries of somebody's notes, and counts what that costs as theirs."""
-
-    def __init__(self, sessions: ActiveSessions, committer: Committer) -> None:
-        self._sessions = sessions
-        self._committer = committer
-
-    async def propose(self, session: Session, conversation: Conversation, listed: str) -> str:
-        """A model's answer to some entries; empty when it is the offline one.
-
-        Raises:
-            ModelError: it failed.
-            StorageError: what it used could not be counted.
-        """
-        limits = await self._sessions.limits.of(session.model)
-        limits = await self._sessions.limits.for_chores(limits)
-        if limits.name == OFFLINE:
-            return ""
-        account = self._sessions.allowance.account(conversation)
-        async with self._committer.charging(account, session.id, "night") as meter:
-            return await when_free(lambda: _asked(limits, conversation.language, listed, meter))
-
-
-async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) -> str:
-    request = Request(
-        model=limits.name,
-        system=SYSTEM,
-        messages=(Message("user", (Text(listed),)),),
-        max_tokens=MOST_TOKENS,
-        language=language,
-        purpose="night",
-    )
-    sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
-    try:
-        async with time_limit(limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)):
-            return (await meter.ask(limits.model, request)).message.text
-    except TimeoutError as error:
-        raise ModelTimeout from error
 
 
 LOOK_SECONDS: Final = 1_200.0
@@ -125,39 +76,29 @@ class Nights:
     """Looks every now and then for whom it is night, and for whom it is morning."""
 
     def __init__(
-        self,
-        *,
-        memory: Memory,
-        resolver: ConversationResolver,
-        database: Database,
-        committer: Committer,
-        clock: Clock,
-        owns: Callable[[], bool],
-        model: NightModel,
+        self, core: Core, committer: Committer, memory: Memory, sessions: ActiveSessions
     ) -> None:
-        """`owns` says whether this node is the one that does it."""
-        self._model = model
+        self._sessions = sessions
         self._memory = memory
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
-        self._clock = clock
-        self._owns = owns
-        self.keeper = Keeper(memory, database, clock)
+        self.keeper = Keeper(memory, core.database, core.clock)
 
     async def look(self) -> None:
         """Do what is due for everybody; what fails for one is tried again with the next look."""
-        if self._resolver.policy.config.memory.night.mode == "off" or not self._owns():
+        if self._core.resolver.policy.config.memory.night.mode == "off" or not self._core.is_leader:
             return
         status = await self._memory.index.status()
-        people = await self._database.read(store.people)
+        people = await self._core.database.read(store.people)
         for person in people:
             if _space_of(person) in status.spaces:
                 await self._for(person)
 
     async def _for(self, person: str) -> None:
         try:
-            chat = await self._database.read(lambda tx: chat_of(tx, self._resolver, person))
+            chat = await self._core.database.read(
+                lambda tx: chat_of(tx, self._core.resolver, person)
+            )
             if chat is not None:
                 await self._keep(chat)
                 await self._tell(chat)
@@ -166,12 +107,13 @@ class Nights:
 
     async def _keep(self, chat: Chat) -> None:
         view, config = chat.conversation.view, chat.conversation.config.memory.night
-        now = moment(self._clock(), chat.conversation.zone)
+        now = moment(self._core.clock(), chat.conversation.zone)
         known = await self.keeper.of(view.space)
         due = _due(known, now, config.hour)
         if due == "look":
-            propose = partial(self._model.propose, chat.session, chat.conversation)
-            asks = propose if config.mode == "model" and known.tries < TRIES else None
+            asked = (chat.session, chat.conversation, "night", SYSTEM)
+            may_ask = config.mode == "model" and known.tries < TRIES
+            asks = partial(self._sessions.ask_chores, *asked) if may_ask else None
             try:
                 await self.keeper.look(view, now.date(), config.most, asks)
             except ModelError as error:
@@ -187,7 +129,7 @@ class Nights:
     async def _tell_watching(self, chat: Chat, watch: Watch) -> bool:
         """Tell it, unless something is forgotten meanwhile: then with the next look."""
         conversation = chat.conversation
-        view, now = conversation.view, self._clock()
+        view, now = conversation.view, self._core.clock()
         night = (await self.keeper.of(view.space)).night
         if night is None or not night.is_untold or not self._is_morning(chat, night):
             return False
@@ -222,7 +164,7 @@ class Nights:
     def _is_morning(self, chat: Chat, night: Night) -> bool:
         """True when whose notes they are may be told: never before they slept over it."""
         config = chat.conversation.config.memory.night
-        now = moment(self._clock(), chat.conversation.zone)
+        now = moment(self._core.clock(), chat.conversation.zone)
         is_begun = night.day < now.date() or config.hour < config.tell_hour
         return is_begun and now.hour >= config.tell_hour
 

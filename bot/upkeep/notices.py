@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -11,11 +11,12 @@ import orjson
 from bot.agent.limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.session_cache import name_of, tools_of
-from bot.channel import Button, Channel
+from bot.channel import Button
 from bot.context import budget, tokens
 from bot.context.budget import Part, Report
 from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.prompt import attachments
+from bot.core import Core
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Quoted, Text, ToolResult, ToolUse
@@ -23,7 +24,6 @@ from bot.money import counts
 from bot.sessions import store
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
-from bot.storage import Database
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Fill
 
@@ -152,18 +152,10 @@ class NoticeSweep:
     That is when their model got a smaller window, or another model answers them.
     """
 
-    def __init__(
-        self,
-        *,
-        sessions: ActiveSessions,
-        database: Database,
-        committer: Committer,
-        channels: Mapping[str, Channel],
-    ) -> None:
+    def __init__(self, core: Core, committer: Committer, sessions: ActiveSessions) -> None:
         self._sessions = sessions
-        self._database = database
+        self._core = core
         self._committer = committer
-        self._channels = channels
 
     async def sweep(self, now: int) -> int:
         """Tell everybody who is to be told at `now` (ms since the epoch); how many there were.
@@ -173,11 +165,11 @@ class NoticeSweep:
         """
         count, config = 0, self._sessions.resolver.policy.config.context
         levels = sorted((level for level in config.notice_percent if level > 0), reverse=True)
-        for model in await self._database.read(store.open_models) if levels else ():
+        for model in await self._core.database.read(store.open_models) if levels else ():
             limits = await self._sessions.limits.of(model)
             for level in levels:
                 used = -(-level * limits.budget.compact_above // 100)
-                found = await self._database.read(
+                found = await self._core.database.read(
                     lambda tx, m=model, u=used, n=level: store.filling(tx, m, u, n, now - LATELY_MS)
                 )
                 for session in found:
@@ -186,7 +178,7 @@ class NoticeSweep:
 
     async def _tell(self, session: Session, level: int, now: int) -> bool:
         active = await self._sessions.resumed(session)
-        channel = self._channels.get(session.channel)
+        channel = self._core.channels.get(session.channel)
         if channel is None or not self._may_tell(active):
             return False
         conversation, language = active.conversation, active.conversation.language

@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
-from bot.identity import ConversationResolver, Place, PolicySnapshot
+from bot.core import Core
+from bot.identity import Place, PolicySnapshot
 from bot.sessions import inbox, reset, store, unsaved
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import Session, Silent
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
 BATCH = 200  # sessions closed in one transaction, so that nobody's message waits for long
@@ -49,14 +50,9 @@ class Sweeper:
     """
 
     def __init__(
-        self,
-        resolver: ConversationResolver,
-        database: Database,
-        committer: Committer,
-        on_ended: Callable[[Session], Awaitable[None]],
+        self, core: Core, committer: Committer, on_ended: Callable[[Session], Awaitable[None]]
     ) -> None:
-        self._resolver = resolver
-        self._database = database
+        self._core = core
         self._committer = committer
         self._on_ended = on_ended
 
@@ -66,7 +62,7 @@ class Sweeper:
         Raises:
             StorageError: the disk did not take all of it; the next sweep does the rest.
         """
-        snapshot = self._resolver.now
+        snapshot = self._core.resolver.now
         cut = reset.cut(snapshot.policy.config.session.reset, now, snapshot.zones)
         if cut is None:
             return 0
@@ -76,9 +72,9 @@ class Sweeper:
             over = [each.id for each in found if _reason(snapshot, each, each.taken_up_at, now)]
             return store.is_ahead(tx, now), over
 
-        is_ahead, over = await self._database.read(look)
+        is_ahead, over = await self._core.database.read(look)
         if is_ahead:
-            brought = await self._database.write(lambda tx: store.bring_back(tx, now))
+            brought = await self._core.database.write(lambda tx: store.bring_back(tx, now))
             log.warning("session.times_brought_back", sessions=brought)
         count = 0
         for first in range(0, len(over), BATCH):

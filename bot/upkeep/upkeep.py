@@ -7,7 +7,7 @@ told.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -17,10 +17,10 @@ import structlog
 
 from bot import fencing
 from bot.agent.running import RunningTurns
-from bot.clock import Clock
+from bot.core import Core
 from bot.identity import Conversation
 from bot.money.limits import LimitReached
-from bot.plugins import Ended, Hooks
+from bot.plugins import Ended
 from bot.sessions import unsaved
 from bot.sessions.store import Session
 from bot.upkeep import active_session
@@ -37,26 +37,18 @@ class Upkeep:
 
     def __init__(
         self,
+        core: Core,
         sessions: ActiveSessions,
         flushes: FlushService,
         compactions: CompactionService,
         titles: Titles,
         *,
         running: RunningTurns,
-        clock: Clock,
-        owns: Callable[[], bool],
-        is_alone: bool,
-        hooks: Hooks,
     ) -> None:
-        """`owns` is true for the node that does again what failed, `is_alone` for the only one.
-
-        A summary that a person asked for is among what is `running`, which they can end.
-        """
+        """A summary that a person asked for is among what is `running`, which they can end."""
         self._running = running
-        self._hooks = hooks
-        self._clock = clock
-        self._owns = owns
-        self._is_first = is_alone
+        self._core = core
+        self._is_first = not core.coordination.is_shared
         self.sessions = sessions
         self._flushes = flushes
         self._compactions = compactions
@@ -142,13 +134,13 @@ class Upkeep:
     def flush_ended(self, sessions: Iterable[Session]) -> None:
         """Other conversations were begun after these: save what matters of them."""
         for session in sessions:
-            self._hooks.ended(_ended(session))
+            self._core.hooks.ended(_ended(session))
             self._begin(session.id, "flush", self._flushes.of_ended(session, quietly=False))
             self._begin(session.id, "title", self._titles.run(session))
 
     async def flush_closed(self, session: Session) -> None:
         """Save what matters of a conversation that ended while nobody was there."""
-        self._hooks.ended(_ended(session))
+        self._core.hooks.ended(_ended(session))
         self._begin(session.id, "title", self._titles.run(session))
         work = self._flushes.of_ended(session, quietly=True)
         await asyncio.wait({self._begin(session.id, "flush", work)})
@@ -161,10 +153,10 @@ class Upkeep:
         Raises:
             StorageError: it cannot be read.
         """
-        now, interrupted = self._clock(), self._is_first
+        now, interrupted = self._core.clock(), self._is_first
         self._is_first = False
         config = self.sessions.resolver.policy.config.context
-        if not self._owns() or not config.enable_memory_flush:
+        if not self._core.is_leader or not config.enable_memory_flush:
             return
         found = await self.sessions.database.read(
             lambda tx: unsaved.due(tx, now, interrupted=interrupted)

@@ -177,7 +177,7 @@ async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_
     async with running(tmp_path, model=baking(), session=OWNER, tools=(Oven(),)) as engine:
         await engine.ask("bake, please")
         id_ = command(await question(engine)).removeprefix("/allow ")
-        database, now = engine.app.engine.tasks._database, engine.clock()
+        database, now = engine.app.core.database, engine.clock()
         found = await database.read(lambda tx: approvals.of_id(tx, id_))
         assert found is not None
         await database.write(lambda tx: approvals.answer(tx, found, now, is_allowed=True))
@@ -186,7 +186,7 @@ async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_
             inbound = replace(engine.message("yes"), answers=answers)
             conversation = engine.app.core.resolver.resolve(inbound)
             row = QueuedMessage(0, conversation.key, session, inbound, conversation)
-            return await Approvals(database, engine.clock).begin([row])
+            return await Approvals(engine.app.core).begin([row])
 
         assert await begun(found.session_id, "0" * 8) == ()
         assert await begun(found.session_id, "") == ()

@@ -73,7 +73,7 @@ class World:
     async def state(self) -> object:
         """All that a page could have changed."""
         data = self.engine.folder / "data"
-        rows = await self.engine.app.engine.tasks._database.read(
+        rows = await self.engine.app.core.database.read(
             lambda tx: {
                 table: sorted(map(repr, tx.execute(f"SELECT {columns} FROM {table}")))
                 for table, columns in TABLES.items()

@@ -24,17 +24,13 @@ from bot.agent.tools.schedule_message import ScheduleMessage
 from bot.channel import Address, Finding, Foreign, Health
 from bot.cli.main import cli
 from bot.clock import moment, system_clock
-from bot.config import Config
-from bot.coordination import Alone
 from bot.delivery.delivery import Delivery, Unspoken
 from bot.doctor import storage
 from bot.errors import ModelAuth, ModelOverloaded, StorageAway, ToolError
 from bot.gateway.reminders import Reminders
 from bot.health import Check, Readiness
-from bot.identity import ConversationResolver, Policy
 from bot.identity.view import MemoryView
 from bot.messages import ToolResult
-from bot.metrics import Metrics
 from bot.scheduler import Scheduler
 from bot.sessions import reminders
 from bot.sessions.mirror import Mirror
@@ -48,7 +44,7 @@ from bot.unit_of_work import Committer
 from bot.views import outcomes
 from bot.views.findings import told as tell_in
 from tests.fakes.pair import pair
-from tests.support import NOON, Engine, FakeClock, beside, running, until
+from tests.support import NOON, Engine, FakeClock, beside, core_of, running, until
 from tests.unit.test_reminders import Bell
 from tests.unit.test_sweep import UTC
 
@@ -64,18 +60,14 @@ class Parts:
         self.clock = FakeClock()
         self.channel = channel
         self.scheduler = Scheduler(self.clock)
-        self.delivery = Delivery(
-            *(database, {"memory": channel}, self.clock, Metrics()),
-            coordination=Alone(database),
-        )
+        core = core_of(database, clock=self.clock, channels={"memory": channel})
+        self.delivery = Delivery(core)
         live: Any = SessionCache(database, len)
         mirror = Mirror(database, folder)
         self.reminders = Reminders(
-            resolver=ConversationResolver(Policy.of(Config(), UTC)),
-            database=database,
+            core,
             committer=Committer(database, self.delivery, mirror.add, live),
             scheduler=self.scheduler,
-            clock=self.clock,
         )
 
 
@@ -288,7 +280,7 @@ async def test_backups_that_fail_are_told_after_an_hour(tmp_path):
     folder = tmp_path / "gone"
     async with owned(tmp_path, clock, backup={"folder": str(folder)}) as engine:
         await engine.ask("hello")
-        database = engine.app.maintenance.urgent._database
+        database = engine.app.core.database
 
         async def fail(since: int) -> None:
             record = Record(failed_at=clock(), failing_since=since, failure="the disk is gone")
@@ -322,7 +314,7 @@ async def test_a_paused_task_is_told_once_and_without_its_words(tmp_path):
     clock = FakeClock()
     async with owned(tmp_path, clock) as engine:
         await engine.ask_each("hello", "/task every day at 9 water the secret plants")
-        await engine.app.maintenance.urgent._database.write(
+        await engine.app.core.database.write(
             lambda tx: tx.execute("UPDATE repeats SET state = 'paused', failures = 3")
         )
         (notice,) = await told_of(engine)

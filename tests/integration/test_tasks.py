@@ -47,13 +47,13 @@ async def ran(engine: Engine) -> None:
 
 
 async def tasks(engine: Engine) -> list[Repeat]:
-    database = engine.app.engine.tasks._database
+    database = engine.app.core.database
     found = await database.read(lambda tx: repeats.of_key(tx, KEY))
     return [each for each in found if isinstance(each, Repeat)]
 
 
 async def entries(engine: Engine, key: str) -> list[tuple[str, str, str]]:
-    database = engine.app.engine.tasks._database
+    database = engine.app.core.database
     found = await database.read(lambda tx: store.recent(tx, key, 50))
     return [(entry.kind, entry.role, entry.text) for _, entry in found]
 
@@ -273,7 +273,7 @@ async def test_a_run_that_ends_with_the_program_counts_what_it_used(tmp_path, mo
 async def test_a_task_that_cannot_be_read_is_set_aside_and_the_others_are_carried_out(engine):
     for words in ("odd", "planned"):
         await engine.ask(f"/task every day at 15:00 {words}")
-    database = engine.app.engine.tasks._database
+    database = engine.app.core.database
     await database.write(
         lambda tx: tx.execute("UPDATE repeats SET origin = '{\"chat\": 5}' WHERE text = 'odd'")
     )
@@ -299,7 +299,7 @@ async def test_who_may_not_talk_any_more_has_nothing_done(tmp_path):
     closed = {"channels": {"memory": {"dm_policy": "allowlist", "allow_from": ["zoe"]}}}
     async with running(tmp_path, clock=clock, **closed) as engine:
         await engine.app.engine.tasks.begin()
-        database = engine.app.engine.tasks._database
+        database = engine.app.core.database
         (task,) = await tasks(engine)
         (run,) = await database.read(lambda tx: repeats.runs(tx, task, 9))
         assert (run.came, run.error) == (

@@ -38,7 +38,7 @@ async def test_after_the_second_turn_a_conversation_has_its_title_once(tmp_path)
         assert request.model == "small"
         assert "where do herons nest?" in request.messages[0].text
         # It is counted as what its person used.
-        usage = await engine.app.engine.tasks._database.read(
+        usage = await engine.app.core.database.read(
             lambda tx: tx.execute("SELECT person, runs FROM usage_counts WHERE purpose = 'title'")
         )
         assert usage == [("memory:ada", 1)]

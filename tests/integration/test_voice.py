@@ -27,7 +27,6 @@ from bot.gateway.lanes import PLAIN_DEATHS
 from bot.gateway.media import Listener, VoiceReader
 from bot.health import Tries
 from bot.messages import Picture, Text
-from bot.metrics import Metrics
 from bot.sessions import inbox
 from bot.sessions.inbox import QueuedMessage
 from bot.shares import Share
@@ -37,7 +36,7 @@ from tests.documents import changed, docx_of, pdf_of, xlsx_of
 from tests.fakes.checkup import looked
 from tests.integration.test_usage import replying
 from tests.speech import MODEL, listening, spoken
-from tests.support import PATIENCE, make_config, running, until
+from tests.support import PATIENCE, core_of, make_config, running, until
 
 VOICE = Media("voice", "", "audio/ogg", 1000, "ref-1")
 
@@ -63,11 +62,8 @@ def reader_of(engine, config):
     """What listens to messages that are not stored."""
     agent = engine.app.agent
     return VoiceReader(
-        channels=engine.app.core.channels,
+        core_of(None, channels=engine.app.core.channels),
         listener=Listener(SpeechApi(config), config.model, agent.committer, agent.allowance),
-        database=None,
-        marks=None,
-        metrics=Metrics(),
         speech=Tries("speech", system_clock),
     )
 

@@ -35,7 +35,7 @@ from bot.storage import Database, Transaction
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import Committer
 from tests.proofs.rounds import lengths, rounds
-from tests.support import FakeClock
+from tests.support import FakeClock, core_of
 from tests.unit.test_sweep import Nobody
 
 T = TypeVar("T")
@@ -102,15 +102,14 @@ class World:
         nobody: Any = Nobody()
         mortal: Any = Mortal(database, self.chance)
         scheduler = Scheduler(self.clock)
+        resolver = ConversationResolver(
+            Policy.of(config, ZoneInfo("UTC")),
+            Books(paired=frozenset(("memory", "default", name) for name in RULES)),
+        )
         return Reminders(
-            resolver=ConversationResolver(
-                Policy.of(config, ZoneInfo("UTC")),
-                Books(paired=frozenset(("memory", "default", name) for name in RULES)),
-            ),
-            database=mortal,
+            core_of(mortal, clock=self.clock, resolver=resolver),
             committer=Committer(mortal, nobody, nobody.add, nobody),
             scheduler=scheduler,
-            clock=self.clock,
         )
 
     async def wake(self, nodes: list[Reminders]) -> None:
@@ -218,25 +217,20 @@ async def test_each_run_of_a_task_is_begun_once_at_most(databases: list[Database
     chance = random.Random(3)  # noqa: S311
     clock = FakeClock(BEGINS)
     nobody: Any = Nobody()
-    resolver = ConversationResolver(Policy.of(Config(), ZoneInfo("UTC")))
     nodes: list[TaskRunner] = []
     for each in databases:
         mortal: Any = Mortal(each, chance)
         nodes.append(
             TaskRunner(
-                resolver=resolver,
-                database=mortal,
+                core_of(mortal, clock=clock, metrics=nobody),
                 committer=Committer(mortal, nobody, nobody.add, nobody),
                 requests=nobody,
                 commits=nobody,
                 toolbox=nobody,
                 notes=nobody,
                 running=nobody,
-                metrics=nobody,
                 scheduler=nobody,
-                clock=clock,
                 heartbeats=nobody,
-                is_alone=False,
             )
         )
     origin = MessageOrigin("web", "default", "owner", "direct", "owner")

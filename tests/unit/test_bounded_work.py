@@ -219,9 +219,7 @@ CALLS: dict[str, Callable[[str], object]] = {
         conversations.marked(text, text[:400].split())  # a question has no more
     ),
     "bot.agent.recall.is_near": lambda text: recall.is_near((), text),
-    "bot.agent.offline.best_lines": lambda text: offline.best_lines(
-        text, text, [Quote(("a",), text)]
-    ),
+    "bot.agent.offline.best_lines": lambda text: offline.best_lines(text, [Quote(("a",), text)]),
     "bot.agent.models.wire.count": lambda text: wire.count({"a": text}, "a"),
     "bot.agent.models.capabilities.refused_options": lambda text: capabilities.refused_options(
         {"top_k": 1, "thinking": {"budget": 1}}, text
@@ -333,7 +331,6 @@ OTHERS = {
     "adapters.nextcloud_talk.history.read": "the same fields as inbound.normalise",
     "bot.agent.models.capabilities.option_fields": "the owner's options",
     "bot.backoff.keep": "a name of the program's own",
-    "bot.dashboard.pages.said": "looks at no text",
     "bot.importing.values.made": "looks at no text",
     "bot.memory.listing.snippet": "a chunk of at most 400 tokens",
     "bot.memory.night.edits.is_made": "one digest for each of edits.entries",

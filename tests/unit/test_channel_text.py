@@ -15,7 +15,6 @@ from markdown_it import MarkdownIt
 from adapters.screen import Screen
 from bot.channel.kit.text import closed, has_ink, length, literal, seen, shows, split
 from bot.context.wording import stem
-from bot.coordination import Alone
 from bot.gateway.gateway import LONGEST_REASON as LONGEST
 from bot.gateway.gateway import MOST_REASONS, Connections
 from bot.metrics import Metrics
@@ -23,7 +22,7 @@ from bot.speech.transcriber import MOST, speakable
 from bot.storage.fulltext import folded
 from bot.testing import RecordingEngine
 from bot.unicode import normal_form, one_line, well_formed
-from tests.support import running
+from tests.support import core_of, running
 
 FRAGMENTS = st.sampled_from(
     [
@@ -191,7 +190,7 @@ def test_a_terminal_shows_it_too():
 
 def connections_of(metrics: Metrics) -> Connections:
     nobody: Any = None  # the database is not asked
-    return Connections(metrics, Alone(nobody), {})
+    return Connections(core_of(nobody, metrics=metrics))
 
 
 def counted(metrics: Metrics) -> dict[tuple[str, str], float]:

@@ -29,7 +29,7 @@ from bot.storage import Database, Transaction, records
 from bot.testing import InMemoryChannel
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.nodes import FakeNode
-from tests.support import PATIENCE, FakeClock, pause, until
+from tests.support import PATIENCE, FakeClock, core_of, pause, until
 
 ADA = Address("memory", "default", "ada")
 PLACE = store.Place("agent:main:memory:dm:ada", "ada", "memory", "default", "ada", "", "direct")
@@ -49,11 +49,13 @@ class Post:
 
     def begin(self, *, is_open: bool = True, **options: Any) -> None:
         self.delivery = Delivery(
-            self.database,
-            {"memory": self.channel},
-            self.clock,
-            self.metrics,
-            coordination=self.coordination,
+            core_of(
+                self.database,
+                channels={"memory": self.channel},
+                clock=self.clock,
+                metrics=self.metrics,
+                coordination=self.coordination,
+            ),
             speaker=self.speaker,
             **options,
         )
@@ -722,7 +724,7 @@ async def test_a_channel_that_is_gone_is_tried_again_when_it_is_back(post):
     await post.post("here")
     await post.until(lambda states: states == ["parked", "sent"])
     back = InMemoryChannel(capabilities=Capabilities(max_length=64))
-    post.delivery._channels["gone"] = back
+    post.delivery._core.channels["gone"] = back
     await post.delivery.again()
     await post.until(lambda states: states == ["sent", "sent"])
     assert [piece.text for piece in back.sent] == ["lost"]

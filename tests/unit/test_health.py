@@ -113,7 +113,7 @@ def monitor(monkeypatch):
     from bot import housekeeping
 
     made = object.__new__(housekeeping.Monitor)
-    made.replies, made._clock, made._began = Tries("replies", lambda: 0), lambda: 0, 0.0
+    made.replies, made._began = Tries("replies", lambda: 0), 0.0
     made._last, made._at, made._looking = None, -9.0, None
     looks = SimpleNamespace(gate=asyncio.Event(), count=0, state="ok")
 

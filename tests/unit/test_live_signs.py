@@ -25,7 +25,7 @@ from bot.agent.turn import (
 )
 from bot.channel import Activity, Address, Inbound
 from bot.channel.kit.drafts import Draft, Drafts
-from bot.coordination import Alone, Event
+from bot.coordination import Event
 from bot.delivery import live
 from bot.delivery.live import LiveSigns
 from bot.gateway import turns
@@ -36,7 +36,7 @@ from bot.sessions import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, says
 from tests.fakes.nodes import FakeNode, joined
-from tests.support import beside, until
+from tests.support import beside, core_of, until
 
 NAME = "memory/default"
 ADA = Address("memory", "default", "ada")
@@ -77,7 +77,9 @@ class Side:
 
     def __init__(self, database: SqliteDatabase, node: FakeNode) -> None:
         self.node, self.channel = node, Drawing()
-        self.live = LiveSigns(database, {"memory": self.channel}, node)
+        self.live = LiveSigns(
+            core_of(database, channels={"memory": self.channel}, coordination=node)
+        )
 
 
 @pytest.fixture
@@ -387,7 +389,7 @@ async def test_whoever_waits_for_a_draft_waits_for_its_first_moment_too_and_not_
 async def test_typing_ends_although_its_lane_is_cancelled_while_it_ends(database, monkeypatch):
     monkeypatch.setattr(turns, "TYPING_DELAY", 0)
     channel = InMemoryChannel()
-    live = LiveSigns(database, {"memory": channel}, Alone(database))
+    live = LiveSigns(core_of(database, channels={"memory": channel}))
 
     async def lane() -> None:
         preview = ReplyPreview(channel, live, Address("memory", "default", "ada"), "1")

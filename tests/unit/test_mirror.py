@@ -10,11 +10,12 @@ from bot.identity import Place
 from bot.sessions import mirror as mirror_module
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
-from bot.sessions.mirror import Mirror, path_of
+from bot.sessions.mirror import Mirror, append, path_of, transcript_place
 from bot.sessions.store import Appended
 from bot.storage.sqlite import SqliteDatabase
 from tests.support import NOON, beside, until
 
+ID = "20261123-181546-fd1b1921f6"
 PLACE = Place("agent:main:telegram:dm:1", "telegram:1", "telegram", "default", "1", "", "direct")
 
 
@@ -190,3 +191,39 @@ async def test_what_was_written_reaches_the_disk_soon_without_more_being_written
     wanted = await home.wanted()
     await until(lambda: synced == wanted)
     await home.mirror.stop()
+
+
+@pytest.mark.parametrize(
+    ("session_id", "place"),
+    [
+        (ID, "2026-11"),
+        ("import-20261123-1", "imported"),
+        ("20261323-181546-fd1b1921f6", ""),
+        ("../../etc", ""),
+        ("s", ""),
+    ],
+)
+def test_a_file_is_in_the_folder_of_its_month(tmp_path, session_id, place):
+    assert transcript_place(session_id) == place
+    if place:
+        assert path_of(tmp_path, session_id) == tmp_path / place / f"{session_id}.jsonl"
+
+
+@pytest.mark.parametrize("damage", ["deleted", "renamed", "replaced", "longer", "shorter"])
+def test_what_somebody_does_to_a_file_is_noticed(tmp_path, damage):
+    assert append(tmp_path, ID, 0, b"one\n")
+    path = path_of(tmp_path, ID)
+    match damage:
+        case "deleted":
+            path.unlink()
+        case "renamed":
+            path.rename(path.with_name("elsewhere"))
+        case "replaced":
+            path.with_name("other").write_bytes(b"their words\n")
+            path.with_name("other").replace(path)
+        case "longer":
+            path.write_bytes(b"one\ntheir words\n")
+        case _:
+            path.write_bytes(b"")
+    assert not append(tmp_path, ID, 4, b"two\n")
+    assert not path.exists() or b"two" not in path.read_bytes()

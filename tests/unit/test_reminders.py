@@ -31,7 +31,7 @@ from bot.sessions.recurrence import Series
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, ReplyTarget
 from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
-from tests.support import FakeClock
+from tests.support import FakeClock, core_of
 from tests.unit.test_sweep import MemoryDatabase, Nobody
 
 MINUTE = 60_000
@@ -61,11 +61,9 @@ class Desk:
         )
         nobody: Any = Nobody()
         self.reminders = Reminders(
-            resolver=self.resolver,
-            database=self.database,
+            core_of(self.database, clock=self.clock, resolver=self.resolver),
             committer=Committer(self.database, nobody, nobody.add, nobody),
             scheduler=self.scheduler,
-            clock=self.clock,
         )
         self.commands = RemindCommands(self.reminders.expect, {})
 

@@ -26,6 +26,7 @@ from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import resets
 from bot.upkeep.resets import Sweeper
 from tests.proofs.rounds import rounds
+from tests.support import core_of
 from tests.unit.test_reset import POLICIES, TIMES
 
 MINUTE = 60_000
@@ -86,7 +87,8 @@ class World:
         self.resolver = ConversationResolver(Policy.of(Config.model_validate(data), self.zone))
         nobody: Any = Nobody()
         self.committer = Committer(self.database, nobody, nobody.add, nobody)
-        self.sweeper = Sweeper(self.resolver, self.database, self.committer, self.on_ended)
+        core = core_of(self.database, resolver=self.resolver)
+        self.sweeper = Sweeper(core, self.committer, self.on_ended)
 
     async def on_ended(self, session: Session) -> None:
         self.ended.append(session)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, tzinfo
@@ -12,11 +11,10 @@ from typing import Any
 from cachetools import LRUCache
 from pydantic import Field
 
-from bot.agent.offline import asks_for_notes
 from bot.agent.tools import MemoryPassage, Parameters, ToolContext, Words, passages
 from bot.agent.transcript import is_canned, origins_of
 from bot.clock import to_the_minute
-from bot.context import sentences
+from bot.context import sentences, wishes
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, markdown
@@ -99,14 +97,15 @@ class MemorySearch:
         asked = MemoryQuery.from_arguments(arguments)
         if not context.view.partitions:
             raise NotVisible
-        if not fulltext.has_content(asked.query) or asks_for_notes(asked.query):
+        if not fulltext.has_content(asked.query) or wishes.asks_for_notes(asked.query):
             return await self._newest(context, asked.limit or NEWEST)
         found, hits, said = await self._find(asked.query, context, asked.limit)
-        note = self._elsewhere.note(context)
-        mode = f"Searched by {how(found)}. {note}".rstrip()
+        mode = f"Searched by {how(found)}."
         beside = await self._beside(asked.query, context)
         if not hits and not beside:
-            return Quoted((), head=f"Nothing in memory matches. {mode}", elsewhere=bool(note))
+            note = self._elsewhere.note(context)
+            head = f"Nothing in memory matches. {mode} {note}".rstrip()
+            return Quoted((), head=head, elsewhere=bool(note))
         context.memory.recalled.extend(recalled(hit) for hit in hits if is_file(hit))
         for _, others in await parted(self._files, context.view, hits):
             context.memory.foreign.extend(others)
@@ -116,7 +115,7 @@ class MemorySearch:
         )
         zone = context.now.tzinfo or UTC
         quotes = tuple(_judged(quote(hit, zone), hit) for hit in hits)
-        return Quoted((*quotes, *beside), head=mode, elsewhere=bool(note))
+        return Quoted((*quotes, *beside), head=mode)
 
     async def _beside(self, query: str, context: ToolContext) -> tuple[Quote, ...]:
         """What searches of packages find: somebody else's words."""
@@ -304,15 +303,15 @@ class TranscriptSearch:
             raise NotVisible
         found = await self._transcripts.search(context.view, query, limit)
         hits = [hit for hit in found if not is_canned(hit.content)][:limit]
-        note = self._elsewhere.note(context)
         if not hits:
+            note = self._elsewhere.note(context)
             head = f"No past message matches. {note}".rstrip()
             return Quoted((), head=head, elsewhere=bool(note))
         strange = (hit.text for hit in hits if origins_of(hit.content) - CLEAN)
         context.memory.foreign.extend(strange)
         zone = context.now.tzinfo or UTC
         quotes = tuple(_quote(hit, query, zone) for hit in hits)
-        return Quoted(quotes, head=note, elsewhere=bool(note))
+        return Quoted(quotes)
 
 
 def _quote(hit: Hit, query: str, zone: tzinfo) -> Quote:
@@ -338,23 +337,11 @@ NOTE = (
     "this one. If that is what they ask for, say so once: in a direct chat /link gives a code with "
     "one of the two accounts, and typed with the other it joins both."
 )
-MAX_SEARCHED = 2_000  # characters of a message in which a place is looked for
 MAX_TOLD = 1_000  # conversations that are remembered as told
-
-# What people call the two places that every Confidant has.
-_ALSO: Mapping[str, tuple[str, ...]] = {
-    "web": ("page", "browser", "网页"),
-    "console": ("terminal", "终端"),
-}
-_ANOTHER = re.compile(
-    r"""\b(?:another|(?:my|the|your)\s+other)\s+(?:account|app|phone|messenger)\b
-        |(?:另一个|另外一个|别的|其他)(?:账号|帐号|应用|软件|平台)""",
-    re.IGNORECASE | re.VERBOSE,
-)
 
 
 class Elsewhere:
-    """Notes that somebody asks for what they said in another place, once a conversation.
+    """Notes, once a conversation, that a person may have said something with another account.
 
     Args:
         channels: the places there are.
@@ -364,42 +351,23 @@ class Elsewhere:
     def __init__(
         self, channels: Iterable[str] = (), known: Mapping[str, Collection[str]] | None = None
     ) -> None:
-        self._places = {channel: _pattern(channel) for channel in channels}
+        self._places = frozenset(channels)
         self._known = known or {}
         self._told: LRUCache[str, None] = LRUCache(MAX_TOLD)
 
     def note(self, context: ToolContext) -> str:
-        """`NOTE` when it explains why nothing will be found, else empty.
+        """`NOTE` for a search of a direct chat that found nothing, else empty.
 
-        That is when the person names a place in which no account of theirs is known, in a direct
-        chat, for the first time in this conversation.
+        Empty also when each place here has an account of the person, or this conversation had it.
         """
-        if context.session_id in self._told or not self._asked(context):
+        people, target = context.view.people, context.target
+        if not people or context.session_id in self._told:
+            return ""
+        known = {target.address.channel} if target is not None else set[str]()
+        for person in people:
+            channel, is_account, _ = person.partition(":")
+            known.update((channel,) if is_account else self._known.get(person, ()))
+        if self._places <= known:
             return ""
         self._told[context.session_id] = None
         return NOTE
-
-    def _asked(self, context: ToolContext) -> bool:
-        if not context.view.people or len(self._places) < 2:  # nothing of theirs, or no other place
-            return False
-        known = {place for person in context.view.people for place in self._places_of(person)}
-        if context.target is not None:
-            known.add(context.target.address.channel)
-        others = [pattern for place, pattern in self._places.items() if place not in known]
-        words = [said[:MAX_SEARCHED] for said in context.memory.words]
-        return any(pattern.search(said) for pattern in (_ANOTHER, *others) for said in words)
-
-    def _places_of(self, person: str) -> Iterable[str]:
-        channel, is_account, _ = person.partition(":")
-        return (channel,) if is_account else self._known.get(person, ())
-
-
-def _pattern(channel: str) -> re.Pattern[str]:
-    """A place as it is spoken of: "in Telegram", "on the page", "在 Discord"."""
-    names = {channel.replace("_", " "), *channel.split("_"), *_ALSO.get(channel, ())}
-    name = "|".join(re.escape(each).replace(r"\ ", "[ _-]?") for each in sorted(names, key=len))
-    return re.compile(
-        rf"\b(?:in|on|via|over|at|from|using|through)\s+(?:the\s+|my\s+|your\s+)?(?:{name})\b"
-        rf"|在\s*(?:{name})|(?:{name})\s*(?:上|里|那边|中)",
-        re.IGNORECASE,
-    )
