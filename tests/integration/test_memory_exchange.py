@@ -354,7 +354,9 @@ def test_one_machine_says_so_in_one_line(monkeypatch, tmp_path):
         "This is a single machine with a storage folder: [storage] url names no PostgreSQL.\n"
     )
     assert typed(monkeypatch, tmp_path, "", "--json") == "null\n"
-    assert "`confidant run` upgrades its database" in typed(monkeypatch, tmp_path, "", command="migrate")
+    assert "`confidant run` upgrades its database" in typed(
+        monkeypatch, tmp_path, "", command="migrate"
+    )
 
 
 def test_a_database_on_which_no_node_ran_has_none(monkeypatch, tmp_path, empty_postgres_url):
