@@ -628,6 +628,8 @@ async def test_somebody_can_have_a_limit_of_their_own_and_the_owner_none(each_da
     config["limits"]["exempt_owner"] = True
     of = allowed(each_database, clock, **config)
     assert await balance(of, "boss") == UNLIMITED
+    joined = replace(here(of, "boss"), is_owner=False)  # an account that /link joined to theirs
+    assert [each.limit.most for each in (await of.of(joined)).standings] == [10]
     assert len((await balance(of)).standings) == 1
 
 
