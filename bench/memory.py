@@ -155,7 +155,7 @@ async def _recall(embedder: Embedder, folder: Path, questions: Sequence[str]) ->
     ):
         if live is None:
             raise SystemExit("there is no index")
-        rows = schema.run(connection, live.tables("SELECT id, vectors FROM chunks@"))
+        rows = schema.run(connection, schema.tables(live, "SELECT id, vectors FROM chunks@"))
         packed = [(int(row[0]), bytes(row[1])) for row in rows if row[1]]
         for at, question in enumerate(questions):
             vector = wanted[at : at + 1]

@@ -25,9 +25,15 @@ class Disk:
 
 
 def watched_files(
-    name: str, write: Callable[[str], None], opened: Callable[[str], object] = str
+    name: str,
+    write: Callable[[str], object],
+    opened: Callable[[str], object] = str,
+    settle: Callable[[str], object] = str,
 ) -> apsw.VFS:
-    """Hear of each path that SQLite opens from now on, and of each write before it is done."""
+    """Hear of each path that SQLite opens from now on, and of each write before it is done.
+
+    `settle` hears, before that is done, that a file is synced, cut off or removed.
+    """
     real = apsw.vfs_names()[0]
 
     class File(apsw.VFSFile):
@@ -39,6 +45,14 @@ def watched_files(
         def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's name
             write(self._path)
             super().xWrite(data, offset)  # pyright: ignore[reportUnknownMemberType]
+
+        def xSync(self, flags: int) -> None:  # noqa: N802 - SQLite's name
+            settle(self._path)
+            super().xSync(flags)
+
+        def xTruncate(self, size: int) -> None:  # noqa: N802 - SQLite's name
+            settle(self._path)
+            super().xTruncate(size)
 
         def xLock(self, level: int) -> None:  # noqa: N802 - SQLite's name
             try:
@@ -54,6 +68,10 @@ def watched_files(
             self, name: str | apsw.URIFilename | None, flags: list[int]
         ) -> File:
             return File(name, flags)
+
+        def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802, FBT001 - SQLite's
+            settle(filename)
+            super().xDelete(filename, syncdir)
 
     return Files()
 

@@ -13,12 +13,12 @@ import structlog
 
 from bot.agent.running import TurnStops
 from bot.channel import Command, Inbound
-from bot.clock import Clock
 from bot.commands import conversation, info, link, memory, remind
 from bot.commands.base import COMMANDS, Answer, Apply, Call, Handler, saying
+from bot.core import Core
 from bot.delivery import outbox
 from bot.i18n import LANGUAGES, language_of, place_of, text
-from bot.identity import Conversation, ConversationResolver, Parsed
+from bot.identity import Conversation, Parsed
 from bot.identity.access import command_of, is_abort, parse
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
@@ -34,13 +34,12 @@ class Commander:
 
     def __init__(
         self,
+        core: Core,
         *,
         handlers: Mapping[str, Handler],
         committer: Committer,
         upkeep: Upkeep,
         stops: TurnStops,
-        resolver: ConversationResolver,
-        clock: Clock,
         joined: Callable[[], Awaitable[None]],
     ) -> None:
         """`joined` is called when accounts were joined or parted: what rests on it may be over."""
@@ -48,8 +47,7 @@ class Commander:
         self._committer = committer
         self._upkeep = upkeep
         self._stops = stops
-        self._resolver = resolver
-        self._clock = clock
+        self._core = core
         self._joined = joined
 
     async def command_in(self, inbound: Inbound, conversation: Conversation) -> Parsed | None:
@@ -72,7 +70,7 @@ class Commander:
                 rest=parsed.rest,
                 inbound=inbound,
                 conversation=waiting.conversation,
-                now=self._clock(),
+                now=self._core.clock(),
                 scope=scope,
             )
             apply = await handler(call)
@@ -80,12 +78,12 @@ class Commander:
                 call.now, lambda unit: _carry_out(unit, waiting, call, apply), until_stored=True
             )
             if (links := commit.result.links) is not None:
-                self._resolver.linked(links)
+                self._core.resolver.linked(links)
                 await self._joined()
             if (zones := commit.result.zones) is not None:
-                self._resolver.zoned(zones)
+                self._core.resolver.zoned(zones)
             if (activation := commit.result.activation) is not None:
-                self._resolver.activated(call.place.key, activation)
+                self._core.resolver.activated(call.place.key, activation)
         self._upkeep.flush_ended(commit.ended)
         # What is no command may be anything: somebody's words do not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"

@@ -26,7 +26,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
 from bot.messages import Quote
-from bot.sessions import erasing, forgetting, search, sources, store, unsaved
+from bot.sessions import erasing, forgetting, search, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
@@ -333,7 +333,7 @@ class MemoryCommands:
             quotes = (
                 []
                 if call.is_direct and is_others
-                else seen(call.view, sources.of_reply(unit.tx, session))
+                else seen(call.view, search.quotes_of_reply(unit.tx, session))
             )
             if not quotes:
                 return Answer(call.text("memory.sources_none"))

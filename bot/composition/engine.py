@@ -296,12 +296,11 @@ async def build_engine(
     stops = TurnStops(running, core.coordination, clock)
     services = _commands(core, agent, maintenance, context, choices=choices, stops=stops)
     commander = Commander(
+        core,
         handlers=handlers(services),
         committer=committer,
         upkeep=upkeep,
         stops=stops,
-        resolver=resolver,
-        clock=clock,
         joined=joined,
     )
     attempts = Attempts(core, committer=committer)

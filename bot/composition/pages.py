@@ -76,22 +76,9 @@ def build_pages(
     backups: Callable[[], Backups],
 ) -> DashboardServer:
     """Build the server with every page."""
-    clock, database = core.clock, core.database
-    memory, metrics, standing = agent.memory, core.metrics, core.backend.standing
-    if standing is not None:
-        housekeeping.count_nodes(metrics, standing)
-
-    visits, passwords = Visits(core.resolver), Passwords()
-    report = engine.maintenance.health.report
-    growth = MemoryGrowth(memory, database, clock)
-    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
-    browsers = access.browsers
-    programs = McpPages(visits, agent.toolbox, memory.notes, database, clock)
-    core.stack.push_async_callback(programs.stop)
-    backup_pages = BackupPages(
-        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
-    )
-    core.stack.push_async_callback(backup_pages.stop)
+    if (standing := core.backend.standing) is not None:
+        housekeeping.count_nodes(core.metrics, standing)
+    visits, passwords, browsers = Visits(core.resolver), Passwords(), access.browsers
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     people, rooms = _people(core, browsers, settings)
@@ -101,48 +88,18 @@ def build_pages(
 
     server = DashboardServer(
         core.settings.now.dashboard,
-        readiness=report,
-        registry=metrics.registry,
+        readiness=engine.maintenance.health.report,
+        registry=core.metrics.registry,
         name=lambda: core.settings.now.agent.name,
         language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
-            ConversationPages(
-                database, visits, engine.gateway.receive, engine.maintenance.deletions, clock
-            ),
+            *_chat_pages(core, agent, engine, visits),
             *_memory_pages(core, agent, engine.maintenance.nights, visits),
-            ReminderPages(visits, database, clock, agent.reminders.expect),
-            UsagePages(UsageViews(database, clock, agent.allowance), visits),
-            OverviewPages(database, growth, visits, clock, report),
-            ContextPages(visits, engine.context, database, engine.gateway.receive, clock),
-            TemporaryPages(
-                visits=visits,
-                limits=agent.limits,
-                files=memory.files,
-                charging=lambda here: agent.committer.charging(
-                    agent.allowance.account(here), "", "chat"
-                ),
-                running=engine.maintenance.running,
-                clock=clock,
-            ),
-            LoginPages(browsers, visits, core.settings),
-            AccountPages(browsers, visits, passwords),
-            ProgramPages(browsers, visits, core.settings),
-            programs,
+            *_login_pages(core, access, visits, passwords),
             people,
             rooms,
-            ScopePages(settings, database),
-            backup_pages,
-            StartPages(
-                settings,
-                core.connections.all,
-                MetaStore(database, clock),
-                lambda request: agent.committer.charging(
-                    agent.allowance.account(visits.of(request)), "", "trial"
-                ),
-            ),
-            SettingsPages(settings, agent.models.names),
-            access.pages,
+            *_owner_pages(core, agent, settings, visits, backups=backups),
             *core.channels.values(),
         ),
         browsers=browsers,
@@ -153,18 +110,87 @@ def build_pages(
     return server
 
 
+def _chat_pages(
+    core: ProgramCore, agent: Agent, engine: Engine, visits: Visits
+) -> tuple[HasRoutes, ...]:
+    """Build the pages about conversations, and the overview."""
+    receive, care = engine.gateway.receive, engine.maintenance
+    growth = MemoryGrowth(agent.memory, core.database, core.clock)
+    core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
+    programs = McpPages(core, visits, agent.toolbox, agent.memory.notes)
+    core.stack.push_async_callback(programs.stop)
+    return (
+        ConversationPages(core, visits, receive, care.deletions),
+        ReminderPages(core, visits, agent.reminders.expect),
+        UsagePages(UsageViews(core.database, core.clock, agent.allowance), visits),
+        OverviewPages(core, growth, visits, care.health.report),
+        ContextPages(core, visits, engine.context, receive),
+        TemporaryPages(
+            visits=visits,
+            limits=agent.limits,
+            files=agent.memory.files,
+            charging=lambda here: agent.committer.charging(
+                agent.allowance.account(here), "", "chat"
+            ),
+            running=care.running,
+            clock=core.clock,
+        ),
+        programs,
+    )
+
+
+def _login_pages(
+    core: ProgramCore, access: PageAccess, visits: Visits, passwords: Passwords
+) -> tuple[HasRoutes, ...]:
+    """Build the pages of accounts, browsers and programs that are let in."""
+    return (
+        LoginPages(access.browsers, visits, core.settings),
+        AccountPages(access.browsers, visits, passwords),
+        ProgramPages(access.browsers, visits, core.settings),
+        access.pages,
+    )
+
+
+def _owner_pages(
+    core: ProgramCore,
+    agent: Agent,
+    settings: ServedSettings,
+    visits: Visits,
+    *,
+    backups: Callable[[], Backups],
+) -> tuple[HasRoutes, ...]:
+    """Build the owner's pages of settings and backups."""
+    made = BackupPages(
+        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
+    )
+    core.stack.push_async_callback(made.stop)
+    return (
+        ScopePages(settings, core.database),
+        made,
+        StartPages(
+            settings,
+            core.connections.all,
+            MetaStore(core.database, core.clock),
+            lambda request: agent.committer.charging(
+                agent.allowance.account(visits.of(request)), "", "trial"
+            ),
+        ),
+        SettingsPages(settings, agent.models.names),
+    )
+
+
 def _memory_pages(
     core: ProgramCore, agent: Agent, nights: Nights, visits: Visits
 ) -> tuple[HasRoutes, ...]:
     memory, database, clock = agent.memory, core.database, core.clock
     return (
         MemoryPages(memory),
-        MemoryBrowser(visits, memory, database, clock),
+        MemoryBrowser(core, visits, memory),
         MemorySources(visits, memory, database),
         MemorySearching(visits, agent.lookup, clock),
         MemoryConfirming(visits, memory, clock),
-        MemoryEditor(visits, memory, database, clock),
-        MemoryEditor(visits, memory, database, clock, of_all=True),
+        MemoryEditor(core, visits, memory),
+        MemoryEditor(core, visits, memory, of_all=True),
         MemoryNight(visits, nights.keeper),
         MemoryForgetting(visits, agent.forgetter, agent.committer, clock),
     )
@@ -186,23 +212,14 @@ def _people(
         await core.read_books()
         await browsers.look()  # whoever may not talk any more may not look on either
 
-    people = PeoplePages(
-        database=core.database,
-        resolver=core.resolver,
-        origins=origins,
-        read_books=changed,
-        post=core.delivery.post,
-        clock=core.clock,
-    )
+    people = PeoplePages(core, origins=origins, read_books=changed, post=core.delivery.post)
     channels = ChannelPages(
-        database=core.database,
-        resolver=core.resolver,
+        core,
         connections=core.connections.all,
         plugins=settings.plugins,
         invitation=invitation,
         examine=examined,
         origins=origins,
         read_books=changed,
-        clock=core.clock,
     )
     return people, channels

@@ -20,18 +20,18 @@ from bot.channel import (
     GroupConfig,
     Health,
 )
-from bot.clock import Clock
+from bot.core import Core
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
-from bot.identity import AccessDecision, Activation, ConversationResolver
+from bot.identity import AccessDecision, Activation
 from bot.identity.access import is_always
 from bot.sessions import inbox, rooms
 from bot.sessions.rooms import Room
 from bot.settings.fields import Key
 from bot.settings.loader import toml_value
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.views.findings import told
 from bot.views.people import place_of, shortened
 
@@ -132,32 +132,28 @@ class ChannelPages:
 
     def __init__(
         self,
+        core: Core,
         *,
-        database: Database,
-        resolver: ConversationResolver,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
         invitation: Callable[[str, str], str],
         examine: Examine,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
-        clock: Clock,
     ) -> None:
         """`invitation` gives the link to an account's bot, where there is one.
 
         `examine` has a channel look at itself; `origins` says where the configuration stands;
         `read_books` lets what was changed count at once.
         """
-        self._database = database
-        self._resolver = resolver
-        self._visits = Visits(resolver)
+        self._core = core
+        self._visits = Visits(core.resolver)
         self._connections = connections
         self._plugins = plugins
         self._invitation = invitation
         self._examine = examine
         self._origins = origins
         self._read_books = read_books
-        self._clock = clock
         self._checked: dict[str, Checked] = {}
         self._checking = asyncio.Lock()
 
@@ -173,13 +169,13 @@ class ChannelPages:
 
     async def waiting(self) -> int:
         """How many rooms were declined that the owner could let in."""
-        declined = await self._database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
+        declined = await self._core.database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
         cards = filter(None, map(self._asking, declined))
         return sum(not each.is_let_in for each in cards)
 
     async def _page(self, request: web.Request) -> web.Response:
         query = request.query
-        heard, backlogs, latest, declined = await self._database.read(
+        heard, backlogs, latest, declined = await self._core.database.read(
             lambda tx: (
                 *(inbox.last_received(tx), outbox.backlogs(tx)),
                 *(rooms.latest(tx, MAX_ROOMS), rooms.declined(tx, MAX_ROOMS)),
@@ -205,7 +201,7 @@ class ChannelPages:
             is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
             channels=self._cards(heard, backlogs),
             said=partial(told, language=pages.language(request)),
-            when=self._visits.when(request, self._clock()),
+            when=self._visits.when(request, self._core.clock()),
             rooms=in_rooms,
             asking=part_of(waiting, query.get("asking", "")),
             let_in=part_of(let_in, query.get("let_in", "")),
@@ -224,14 +220,14 @@ class ChannelPages:
             return _back("gone")
         async with self._checking:
             before = self._checked.get(name)
-            if before is None or abs(self._clock() - before.at) >= AGAIN_MS:
+            if before is None or abs(self._core.clock() - before.at) >= AGAIN_MS:
                 findings = await self._examine(plugin.create(self._section(name)))
-                self._checked[name] = Checked(self._clock(), findings)
+                self._checked[name] = Checked(self._core.clock(), findings)
                 log.info("channel.checked", channel=name, findings=len(findings))
         return _back("checked", f"channel-{name}")
 
     async def _activate(self, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._clock()
+        form, now = await sent(request), self._core.clock()
         key, wish = form.get("key", ""), WISHES.get(form.get("activation", "?"))
         if wish is None:
             return _back("gone")
@@ -242,7 +238,7 @@ class ChannelPages:
             rooms.activate(tx, key, wish, now)
             return True
 
-        if not await self._database.write(work):
+        if not await self._core.database.write(work):
             return _back("gone")
         await self._read_books()
         log.info("room.activated", activation=wish or "as configured")
@@ -250,9 +246,9 @@ class ChannelPages:
 
     async def _admit(self, request: web.Request, *, is_admitted: bool) -> web.Response:
         """Let the bot answer in a room that was declined, or no more."""
-        key, now = (await sent(request)).get("key", ""), self._clock()
+        key, now = (await sent(request)).get("key", ""), self._core.clock()
         work = partial(rooms.admit, key=key, now=now, is_admitted=is_admitted)
-        if not await self._database.write(work):
+        if not await self._core.database.write(work):
             return _back("gone")
         await self._read_books()
         log.info("room.admitted" if is_admitted else "room.dismissed")
@@ -261,7 +257,7 @@ class ChannelPages:
     # --- as it is shown ---------------------------------------------------------------------------
 
     def _section(self, name: str) -> ChannelConfig:
-        return self._resolver.policy.config.channels.get(name)
+        return self._core.resolver.policy.config.channels.get(name)
 
     def _cards(
         self, heard: Mapping[tuple[str, str], int], backlogs: Mapping[tuple[str, str], Backlog]
@@ -290,7 +286,7 @@ class ChannelPages:
 
     def _asking(self, room: Room) -> Asking | None:
         """A room that was declined; None where the configuration decides, whatever is done here."""
-        section = self._resolver.policy.section(room.origin).config
+        section = self._core.resolver.policy.section(room.origin).config
         if section.listed(room.origin) is not None or section.group_policy != "allowlist":
             return None
         return Asking(
@@ -299,11 +295,11 @@ class ChannelPages:
             shortened(room.origin.chat),
             room.origin.chat_type,
             room.last_at,
-            room.origin.chat_ref in self._resolver.now.books.admitted,
+            room.origin.chat_ref in self._core.resolver.now.books.admitted,
         )
 
     def _room(self, room: Room) -> RoomCard:
-        here = self._resolver.of(replace(room.origin, sender=""))
+        here = self._core.resolver.of(replace(room.origin, sender=""))
         is_heard = here.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         always = is_always(here.settings, here.activation)
         own = here.settings.listed(room.origin)
@@ -315,7 +311,7 @@ class ChannelPages:
             room.origin.chat_type,
             room.last_at,
             ("always" if always else "mention") if is_heard and here.is_answered else "never",
-            self._resolver.now.books.chosen.get(room.key, ""),
+            self._core.resolver.now.books.chosen.get(room.key, ""),
             _options(own, [each for each in SHOWN_OF_ROOM if each in said]),
         )
 

@@ -20,7 +20,8 @@ from aiohttp import web
 
 from bot.channel.http import shared
 from bot.channel.kit.markdown_html import render
-from bot.clock import Clock, moment
+from bot.clock import moment
+from bot.core import Core
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import link_to
 from bot.dashboard.pages import ONCE, Receive, Visits, in_menu, sent
@@ -31,7 +32,7 @@ from bot.sessions import browsing, deleting, entries, store
 from bot.sessions.browsing import Cursor, Lines, Listed
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session, Shelf
-from bot.storage import Database, fulltext
+from bot.storage import fulltext
 from bot.unicode import well_formed
 from bot.upkeep.deletions import Deletions, Note
 
@@ -125,20 +126,12 @@ class Own:
 class ConversationPages:
     """Lists, searches, shows, names and hands out a visitor's conversations."""
 
-    def __init__(
-        self,
-        database: Database,
-        visits: Visits,
-        receive: Receive,
-        deletions: Deletions,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, core: Core, visits: Visits, receive: Receive, deletions: Deletions) -> None:
         """`receive` takes what a visitor says: a button says what could be typed."""
-        self._database = database
+        self._core = core
         self._visits = visits
         self._receive = receive
         self._deletions = deletions
-        self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
         """The routes; each shows a visitor what is theirs."""
@@ -162,7 +155,7 @@ class ConversationPages:
 
     def _visit(self, request: web.Request) -> Visit:
         conversation = self._visits.of(request)
-        now = moment(self._clock(), conversation.zone)
+        now = moment(self._core.clock(), conversation.zone)
         return Visit(conversation, pages.language(request), now)
 
     # --- which there are --------------------------------------------------------------------------
@@ -181,7 +174,7 @@ class ConversationPages:
             pinned = browsing.pinned(tx, visit.people) if cursor is None and not shelf else []
             return [], pinned, browsing.listed(tx, visit.people, LISTED + 1, cursor, shelf=shelf)
 
-        deleted, pinned, found = await self._database.read(look)
+        deleted, pinned, found = await self._core.database.read(look)
         shown, older = _part(found)
         days = groupby(shown, key=lambda each: visit.day(each.at))
         return pages.page(
@@ -205,7 +198,7 @@ class ConversationPages:
         if not 1 <= number <= browsing.MAX_FOUND // RESULTS:
             return pages.refuse_status(request, 400)
         view, first = visit.conversation.view, (number - 1) * RESULTS
-        found = await self._database.read(
+        found = await self._core.database.read(
             lambda tx: browsing.found(tx, view, query, first, RESULTS + 1)
         )
         results = await asyncio.to_thread(
@@ -237,7 +230,7 @@ class ConversationPages:
                 found = browsing.listed(tx, visit.people, LISTED + 1, cursor)
             return pinned, found, store.current(tx, visit.key)
 
-        pinned, found, current = await self._database.read(look)
+        pinned, found, current = await self._core.database.read(look)
         listed, older = _part(found)
 
         def item(each: Listed) -> Mapping[str, object]:
@@ -263,7 +256,7 @@ class ConversationPages:
         if before and not _NUMBER.fullmatch(before):
             raise web.HTTPBadRequest
         number = int(before) if before else None
-        lines = await self._database.read(
+        lines = await self._core.database.read(
             lambda tx: browsing.before(tx, own.session, number, LINES)
         )
         body = {
@@ -292,7 +285,7 @@ class ConversationPages:
             named = browsing.title_of(tx, id_)
             return session, named, named or browsing.opening_of(tx, session)
 
-        found = await self._database.read(look)
+        found = await self._core.database.read(look)
         if found is None:
             raise web.HTTPNotFound
         session, named, opening = found
@@ -309,7 +302,7 @@ class ConversationPages:
         def look(tx: store.Transaction) -> tuple[Lines, int]:
             return _WAYS[way](tx, session, number, LINES), browsing.count_of(tx, session)
 
-        lines, count = await self._database.read(look)
+        lines, count = await self._core.database.read(look)
         numbers = [entries.number_of(entry.id) for entry in lines.said]
         return pages.page(
             request,
@@ -333,8 +326,8 @@ class ConversationPages:
         given = (await sent(request)).get("title")
         if given is None:
             return pages.refuse_status(request, 400)
-        words, now = well_formed(_CONTROL.sub(" ", given)), self._clock()
-        await self._database.write(lambda tx: browsing.name(tx, session.id, words, now))
+        words, now = well_formed(_CONTROL.sub(" ", given)), self._core.clock()
+        await self._core.database.write(lambda tx: browsing.name(tx, session.id, words, now))
         log.info("conversation.named", session=session.id, is_named=bool(words.strip()))
         return pages.see(f"/conversations/{session.id}")
 
@@ -350,9 +343,9 @@ class ConversationPages:
             current = store.current(tx, key)
             return shelf == "archived" and current is not None and current.id == id_
 
-        if await self._database.write(work):  # what is put away does not go on
+        if await self._core.database.write(work):  # what is put away does not go on
             origin = own.visit.conversation.origin
-            await self._receive(pages.said(origin, "/new", once, self._clock()))
+            await self._receive(pages.said(origin, "/new", once, self._core.clock()))
         return pages.see(f"/conversations/{id_}")
 
     async def _resume(self, request: web.Request) -> web.Response:
@@ -362,7 +355,7 @@ class ConversationPages:
             return pages.refuse(request, 400, "bad_request")
         if _is_earlier(own):  # else it was pressed twice
             origin, said = own.visit.conversation.origin, f"/continue {own.session.id}"
-            await self._receive(pages.said(origin, said, once, self._clock()))
+            await self._receive(pages.said(origin, said, once, self._core.clock()))
         return pages.see("/")
 
     # --- deleting it ------------------------------------------------------------------------------
@@ -396,7 +389,7 @@ class ConversationPages:
 
     async def _restore(self, request: web.Request) -> web.Response:
         visit, id_ = self._visit(request), request.match_info["id"]
-        found = await self._database.read(lambda tx: deleting.own(tx, visit.people, id_))
+        found = await self._core.database.read(lambda tx: deleting.own(tx, visit.people, id_))
         if not found:
             raise web.HTTPNotFound
         await self._deletions.restore(visit.conversation.view, found[0])
@@ -434,7 +427,7 @@ class ConversationPages:
         seq: int = 0
         while True:
             after = seq
-            lines, seq = await self._database.read(
+            lines, seq = await self._core.database.read(
                 lambda tx, after=after: browsing.everything(tx, session, after)
             )
             if not lines:

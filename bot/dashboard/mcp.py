@@ -18,14 +18,14 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.memory import MAX_TEXT
 from bot.agent.tools.toolbox import Toolbox
 from bot.channel.http import Visitor, shared, visitor_of
-from bot.clock import Clock, moment
+from bot.clock import moment
+from bot.core import Core
 from bot.dashboard.pages import Visits
 from bot.identity.conversation import Conversation
 from bot.memory import note_store
 from bot.memory.notes import Notes
 from bot.messages import ToolResult, ToolUse
 from bot.shares import TALKS, Pool
-from bot.storage import Database
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -52,14 +52,11 @@ log = structlog.stdlib.get_logger(__name__)
 class McpPages:
     """The server, made when the first program calls."""
 
-    def __init__(
-        self, visits: Visits, toolbox: Toolbox, notes: Notes, database: Database, clock: Clock
-    ) -> None:
+    def __init__(self, core: Core, visits: Visits, toolbox: Toolbox, notes: Notes) -> None:
         self._visits = visits
         self._toolbox = toolbox
         self._notes = notes
-        self._database = database
-        self._clock = clock
+        self._core = core
         self._pool = Pool(TALKS)
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -181,7 +178,7 @@ class McpPages:
             words = f"{visitor.program}: {text}" if isinstance(text, str) and text.strip() else ""
             given = {"text": words, "untrusted": True}
         async with self._notes.watching(conversation.view) as watch:
-            now = moment(self._clock(), conversation.zone)
+            now = moment(self._core.clock(), conversation.zone)
             context = ToolContext(
                 conversation.view,
                 f"{visitor.name}/{visitor.key}",
@@ -190,7 +187,7 @@ class McpPages:
                 rights=(conversation.rights,),
             )
             result = await self._toolbox.run(ToolUse("mcp", name, given), context)
-            if await self._database.read(lambda tx: note_store.heard_forgetting(tx, watch)):
+            if await self._core.database.read(lambda tx: note_store.heard_forgetting(tx, watch)):
                 return ToolResult("", FORGOTTEN, is_error=True)
         return result
 

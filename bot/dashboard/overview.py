@@ -11,9 +11,9 @@ from uuid import uuid4
 from aiohttp import web
 
 from bot.channel.http import shared
-from bot.clock import Clock
 from bot.commands.info import ContextCommands
 from bot.context.budget import Part
+from bot.core import Core
 from bot.dashboard import pages, usage
 from bot.dashboard.pages import Visits, in_menu, sent
 from bot.dashboard.usage import Chart, Series
@@ -23,7 +23,7 @@ from bot.memory.selftest import MemoryGrowth
 from bot.money.limits import SETTLED_MS
 from bot.sessions import inbox, store
 from bot.sessions.inbox import Traffic, Waiting
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.views.findings import named, told
 from bot.views.usage import DAYS, Day, last_days
 
@@ -41,18 +41,16 @@ class OverviewPages:
 
     def __init__(
         self,
-        database: Database,
+        core: Core,
         growth: MemoryGrowth,
         visits: Visits,
-        clock: Clock,
         report: Callable[[], Awaitable[Readiness]],
     ) -> None:
         """`report` says how each part is doing."""
-        self._database = database
+        self._core = core
         self._growth = growth
         self._visits = visits
         self._zone = visits.zone
-        self._clock = clock
         self._report = report
         self._settled: Mapping[int, Traffic] = {}
 
@@ -62,7 +60,7 @@ class OverviewPages:
 
     async def _page(self, request: web.Request) -> web.Response:
         language = pages.language(request)
-        found, waits = await self._database.read(self._look)
+        found, waits = await self._core.database.read(self._look)
         charts = _charts(language, found, await self._growth.days())
         heading = text(language, "usage.day")
         return pages.page(
@@ -80,7 +78,7 @@ class OverviewPages:
     def _look(self, tx: Transaction) -> _Found:
         if self._zone != self._visits.zone:
             self._zone, self._settled = self._visits.zone, dict[int, Traffic]()
-        now, known = self._clock(), self._settled
+        now, known = self._core.clock(), self._settled
         found = [
             (day, known.get(day.start) or inbox.traffic(tx, day.start, day.end))
             for day in last_days(now, self._zone, DAYS)
@@ -131,19 +129,13 @@ class ContextPages:
     """Each visitor's own conversation, the one that the chat page goes on with."""
 
     def __init__(
-        self,
-        visits: Visits,
-        commands: ContextCommands,
-        database: Database,
-        receive: pages.Receive,
-        clock: Clock,
+        self, core: Core, visits: Visits, commands: ContextCommands, receive: pages.Receive
     ) -> None:
         """`receive` takes what a visitor says: the buttons say what could be typed."""
         self._visits = visits
         self._commands = commands
-        self._database = database
+        self._core = core
         self._receive = receive
-        self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
         """The routes."""
@@ -152,7 +144,7 @@ class ContextPages:
     async def _page(self, request: web.Request) -> web.Response:
         language, conversation = pages.language(request), self._visits.of(request)
         key = conversation.place.key
-        session = await self._database.read(lambda tx: store.current(tx, key))
+        session = await self._core.database.read(lambda tx: store.current(tx, key))
         if session is None:
             return pages.page(request, "context.html", found=None)
         found = await self._commands.report_of(session, conversation)
@@ -175,7 +167,7 @@ class ContextPages:
         if command is None or not pages.ONCE.fullmatch(once):
             return pages.refuse(request, 400, "bad_request")
         origin = self._visits.of(request).origin
-        await self._receive(pages.said(origin, command, once, self._clock()))
+        await self._receive(pages.said(origin, command, once, self._core.clock()))
         return pages.see("/")
 
 

@@ -9,14 +9,14 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from bot.clock import Clock
+from bot.core import Core
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
 from bot.delivery.outbox import Letter
-from bot.identity import ConversationResolver, Seat, routing
+from bot.identity import Seat, routing
 from bot.sessions import pairing
 from bot.settings.fields import Key
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 from bot.views import people as views
 from bot.views.people import LetIn, people
 
@@ -49,25 +49,21 @@ class PeoplePages:
 
     def __init__(
         self,
+        core: Core,
         *,
-        database: Database,
-        resolver: ConversationResolver,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
         post: Callable[[Iterable[Letter]], None],
-        clock: Clock,
     ) -> None:
         """`origins` gives where the configuration's values stand.
 
         `read_books` lets what was changed count at once, `post` sends what somebody is told.
         """
-        self._database = database
-        self._resolver = resolver
-        self._visits = Visits(resolver)
+        self._core = core
+        self._visits = Visits(core.resolver)
         self._origins = origins
         self._read_books = read_books
         self._post = post
-        self._clock = clock
 
     def routes(self) -> list[web.RouteDef]:
         """The route, and what can be done there."""
@@ -79,13 +75,13 @@ class PeoplePages:
 
     async def waiting(self) -> int:
         """How many ask to be let in."""
-        now = self._clock()
-        return len(await self._database.read(lambda tx: pairing.pending(tx, now)))
+        now = self._core.clock()
+        return len(await self._core.database.read(lambda tx: pairing.pending(tx, now)))
 
     async def _page(self, request: web.Request) -> web.Response:
-        now, query = self._clock(), request.query
-        session = self._resolver.policy.config.session
-        everybody = await self._database.read(lambda tx: people(tx, session, now))
+        now, query = self._core.clock(), request.query
+        session = self._core.resolver.policy.config.session
+        everybody = await self._core.database.read(lambda tx: people(tx, session, now))
         wanted = query.get("q", "").strip()
         parts = {
             name: part_of(
@@ -106,7 +102,7 @@ class PeoplePages:
             owners=[name for name in routing.names_of(session, routing.OWNER) if ":" in name],
             identities=session.identity_links,
             where=self._where,
-            when=self._visits.when(request, self._clock()),
+            when=self._visits.when(request, self._core.clock()),
             parts=parts,
         )
 
@@ -119,20 +115,20 @@ class PeoplePages:
     # --- what is done -----------------------------------------------------------------------------
 
     async def _approve(self, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._clock()
+        form, now = await sent(request), self._core.clock()
         channel, code, me = form.get("channel", ""), form.get("code", ""), "me" in form
-        session = self._resolver.policy.config.session
-        done = await self._database.write(
+        session = self._core.resolver.policy.config.session
+        done = await self._core.database.write(
             lambda tx: views.approve(tx, session, channel, code, now, me=me)
         )
         return await self._done(done, "let_in_me" if me else "let_in", channel)
 
     async def _act(self, told: str, act: Act, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._clock()
+        form, now = await sent(request), self._core.clock()
         seat = (form.get("channel", ""), form.get("sender", ""))
-        if told == "blocked" and self._resolver.now.person_of(seat).is_owner:
+        if told == "blocked" and self._core.resolver.now.person_of(seat).is_owner:
             return _back("own")
-        done = await self._database.write(lambda tx: act(tx, seat, now))
+        done = await self._core.database.write(lambda tx: act(tx, seat, now))
         return await self._done(done or "gone", told, seat[0])
 
     async def _done(self, done: object, told: str, channel: str) -> web.Response:

@@ -16,7 +16,8 @@ import structlog
 from aiohttp import web
 
 from bot.channel.http import shared
-from bot.clock import Clock, moment, to_the_minute
+from bot.clock import moment, to_the_minute
+from bot.core import Core
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, form_of, in_menu
 from bot.i18n import text
@@ -27,7 +28,7 @@ from bot.sessions.due_time import Every, Problem
 from bot.sessions.recurrence import MIN_TASK_MINUTES
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, Reminder
 from bot.sessions.repeats import Past, Repeat
-from bot.storage import Database, Transaction
+from bot.storage import Transaction
 
 PAGE, CHANGE, EDIT = "/reminders", "/reminders/change", "/reminders/edit"
 MOST_PAST = 20
@@ -66,13 +67,10 @@ class Form:
 class ReminderPages:
     """Lists and changes a visitor's reminders and tasks."""
 
-    def __init__(
-        self, visits: Visits, database: Database, clock: Clock, expect: Callable[[int], None]
-    ) -> None:
+    def __init__(self, core: Core, visits: Visits, expect: Callable[[int], None]) -> None:
         """`expect` hears when something is due."""
         self._visits = visits
-        self._database = database
-        self._clock = clock
+        self._core = core
         self._expect = expect
 
     def routes(self) -> list[web.RouteDef]:
@@ -88,7 +86,7 @@ class ReminderPages:
 
     def _agenda(self, tx: Transaction, request: web.Request, who: Conversation) -> Agenda:
         people = who.view.people or (who.person,)
-        return Agenda(tx, who.key, pages.language(request), who.zone, self._clock(), people)
+        return Agenda(tx, who.key, pages.language(request), who.zone, self._core.clock(), people)
 
     async def _list(self, request: web.Request) -> web.Response:
         who, language = self._visits.of(request), pages.language(request)
@@ -98,7 +96,7 @@ class ReminderPages:
             rows = [_row(agenda, each) for each in agenda.waiting()]
             return rows, repeats.past(tx, agenda.people, MOST_PAST)
 
-        rows, past = await self._database.read(read)
+        rows, past = await self._core.database.read(read)
         done = request.query.get("done", "")
         return pages.page(
             request,
@@ -125,11 +123,11 @@ class ReminderPages:
             agenda.change(change, number)
             return True
 
-        is_done = await self._database.write(work)
+        is_done = await self._core.database.write(work)
         if is_done:
             log.info("reminder.changed", by="page", change=change)
         if change == "resume":
-            self._expect(self._clock())
+            self._expect(self._core.clock())
         return pages.see(f"{PAGE}?done={change if is_done else 'gone'}")
 
     async def _form(self, request: web.Request) -> web.Response:
@@ -140,7 +138,7 @@ class ReminderPages:
             found = _waiting(agenda, id_)
             return None if found is None else _form_of(agenda, found)
 
-        form = await self._database.read(read)
+        form = await self._core.database.read(read)
         if form is None:
             return pages.see(f"{PAGE}?done=gone")
         return self._drawn(request, form)
@@ -162,7 +160,7 @@ class ReminderPages:
                 return None, due_at
             return replace(_form_of(agenda, found), text=words, when=when, problem=due_at), None
 
-        again, due_at = await self._database.write(work)
+        again, due_at = await self._core.database.write(work)
         if again is not None:
             return self._drawn(request, again)
         if due_at is None:

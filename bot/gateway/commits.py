@@ -35,7 +35,7 @@ from bot.money import limits
 from bot.money import limits as limit_words
 from bot.money.counts import Prices
 from bot.money.limits import LimitReached, Standing
-from bot.sessions import approvals, artifacts, forgetting, inbox, sources, store
+from bot.sessions import approvals, artifacts, forgetting, inbox, search, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -280,7 +280,7 @@ class TurnRecorder:
                     said.files,
                     draft=shown_as,
                     failed=said.failed,
-                    sources=len(sources.quotes(news)),
+                    sources=len(search.quotes(news)),
                     stopped=said.stopped,
                     answers=tuple(row.inbound.message_id for row in rows),
                 )

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from bot.channel import Address, HistoryItem
 from bot.identity import MANY
 from bot.identity.view import MemoryView
-from bot.sessions import branches, entries, inbox, sources, store
+from bot.sessions import branches, entries, inbox, search, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session, Shelf
 from bot.sessions.uploads import refs_of
-from bot.storage import Row, Transaction, fulltext, marks, scalar, scalars, upsert
+from bot.storage import Row, Transaction, fulltext, marks, scalar, upsert
 from bot.storage.records import HERE, place
 
 MAX_TITLE = 120  # characters
@@ -217,7 +217,7 @@ def _opening(tx: Transaction, session_id: str, since: int) -> str:
         (session_id, since, OPENING),
     )
     said = ((seq, line) for seq, kind, role, line in rows if (kind, role) == ("message", "user"))
-    shown, gone = as_shown(tx, list(said))
+    shown, gone = store.as_shown(tx, list(said))
     first = (" ".join(entry.text.split()) for entry in shown if entry.id not in gone)
     return next(filter(None, first), "")[:MAX_TITLE]
 
@@ -264,7 +264,7 @@ def everything(tx: Transaction, session: Session, after_seq: int) -> tuple[list[
         (session.id, max(after_seq, session.first_seq - 1), BATCH),
     )
     stored = {entry.id: (entry, row[1]) for row in rows for entry in store.read_entries([row])}
-    shown, _ = as_shown(tx, rows)
+    shown, _ = store.as_shown(tx, rows)
     return [
         line
         if entry == whole
@@ -278,39 +278,16 @@ def whole(tx: Transaction, session: Session) -> tuple[list[Entry], frozenset[str
     """A conversation from its first entry to its last, and the ids of what was forgotten of it."""
     said, lost = list[Entry](), set[str]()
     for rows in _batches(tx, session, None, newest_first=False):
-        shown, gone = as_shown(tx, rows)
+        shown, gone = store.as_shown(tx, rows)
         said += shown
         lost |= gone
     return said, frozenset(lost)
 
 
-def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[Entry], frozenset[str]]:
-    """Entries, of rows of number and line, as they may be shown; and which were forgotten."""
-    numbers = [int(row[0]) for row in rows]
-    among = f"WHERE seq IN ({marks(numbers)})"
-    forgotten = {*scalars(tx, f"SELECT seq FROM forgotten {among}", *numbers)}
-    hidden: dict[int, set[int]] = {}
-    for seq, block in tx.execute(f"SELECT seq, block FROM hidden {among}", numbers):
-        hidden.setdefault(seq, set()).add(block)
-    shown: list[Entry] = []
-    gone: set[str] = set()
-    for row in rows:
-        for whole in store.read_entries([row[:2]]):
-            seq, entry = row[0], whole
-            if seq in hidden:
-                entry = entries.veil(whole, hidden[seq])
-            if seq in forgotten:
-                entry = replace(entry, text="", files=())
-            if whole.text and not entry.text:
-                gone.add(entry.id)
-            shown.append(entry)
-    return shown, frozenset(gone)
-
-
 def text_of(tx: Transaction, entry_id: str) -> str:
     """What a person still sees of an entry; nothing if there is no such one in sight."""
     found = f"SELECT seq, line FROM entries WHERE id = ? AND {store.IN_SIGHT}"
-    shown, _ = as_shown(tx, tx.execute(found, (entry_id,)))
+    shown, _ = store.as_shown(tx, tx.execute(found, (entry_id,)))
     return shown[0].shown if shown else ""
 
 
@@ -356,7 +333,7 @@ def _walk(
     size = 0
     batches = _batches(tx, session, edge, newest_first=newest_first)
     for rows in batches:
-        shown, gone = as_shown(tx, rows)
+        shown, gone = store.as_shown(tx, rows)
         for entry in shown:
             if not is_line(entry, gone):
                 continue
@@ -414,7 +391,7 @@ def found(tx: Transaction, view: MemoryView, query: str, first: int, limit: int)
     hits: list[Found] = []
     for number in wanted:
         lines = tx.execute("SELECT seq, line FROM entries WHERE seq = ?", (number,))
-        shown, gone = as_shown(tx, lines)
+        shown, gone = store.as_shown(tx, lines)
         session_id, channel = places[number]
         hits += [Found(session_id, channel, entry) for entry in shown if entry.id not in gone]
     return hits
@@ -457,8 +434,8 @@ def history_of(
 def _items(tx: Transaction, session: Session, edge: int | None, limit: int) -> list[HistoryItem]:
     """The lines that the last entries before a number come to."""
     for rows in _batches(tx, session, edge, newest_first=True, size=limit):
-        shown, gone = as_shown(tx, rows[::-1])
-        recalled = sources.counts(shown, gone)
+        shown, gone = store.as_shown(tx, rows[::-1])
+        recalled = search.quote_counts(shown, gone)
         said = in_order([each for each in shown if is_line(each, gone)])
         items = [
             replace(_item(entry), sources=recalled.get(entry.id, 0))

@@ -1,16 +1,21 @@
-"""Finding what was said before, by its words, within the conversations a session may see."""
+"""Finds what was said before, within the conversations a session may see, and what it quoted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bot.identity.view import MemoryView
+from bot.messages import Quote, Quoted, result_from_json
 from bot.sessions import store
-from bot.sessions.entries import Entry, Role
-from bot.storage import Database, Transaction, marks, scalars
+from bot.sessions.entries import Entry, NewEntry, Role
+from bot.sessions.store import Session
+from bot.storage import Database, Transaction, marks, scalar, scalars
 
+MAX_MESSAGES = 100  # of a turn that are looked at for what it quotes
+
+_NOTHING: Mapping[str, Any] = {}
 _NEAR = 12  # entries in which the message before or after is looked for: tools have some too
 
 
@@ -108,7 +113,6 @@ def passages(
 def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
     """A message between the one before it and the one after it, and its place in that."""
     sides: list[list[Entry]] = []
-    gone = forgotten(tx, hit.session_id)
     for before in (True, False):
         rows = tx.execute(
             "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' AND seq "
@@ -116,8 +120,8 @@ def _around(tx: Transaction, hit: Hit) -> tuple[list[Entry], int]:
             f"AND {store.IN_SIGHT} ORDER BY seq {'DESC' if before else 'ASC'} LIMIT {_NEAR}",
             (hit.session_id, hit.entry_id),
         )
-        seen = [e for e in store.read_entries(rows) if e.id not in gone]
-        sides.append([e for e in store.veiled(tx, hit.session_id, seen) if e.text.strip()][:1])
+        shown, gone = store.as_shown(tx, rows)
+        sides.append([e for e in shown if e.id not in gone and e.text.strip()][:1])
     match = Entry(hit.entry_id, None, "message", hit.role, hit.at, hit.text, hit.content, "")
     return [*sides[0], match, *sides[1]], len(sides[0])
 
@@ -151,3 +155,71 @@ def last_save(tx: Transaction, view: MemoryView) -> tuple[int, str] | None:
         keys,
     )
     return (int(rows[0][0]), str(rows[0][1])) if rows else None
+
+
+# --- what replies had from memory -----------------------------------------------------------------
+
+# It is quoted in the entries of a turn; the veil over what was forgotten takes quotes away, too.
+
+
+def quotes_of_reply(tx: Transaction, session: Session, entry_id: str = "") -> list[Quote]:
+    """The quotes of memory in the turn of a reply, or in the last turn of a session; each once."""
+    end = scalar(tx, "SELECT seq FROM entries WHERE id = ?", entry_id) if entry_id else None
+    if entry_id and end is None:
+        return []
+    rows = tx.execute(
+        "SELECT seq, line FROM entries WHERE session_id = ? AND kind = 'message' AND seq >= ? "
+        f"AND {store.IN_SIGHT} {'AND seq <= ? ' if end else ''}ORDER BY seq DESC LIMIT ?",
+        (session.id, session.first_seq, *([end] if end else []), MAX_MESSAGES),
+    )
+    turn: list[Entry] = []
+    said, gone = store.as_shown(tx, rows)
+    for entry in said:
+        turn.append(entry)
+        if _begins_turn(entry):
+            break
+    return quotes(entry for entry in reversed(turn) if entry.id not in gone)
+
+
+def quotes(entries: Iterable[Entry | NewEntry]) -> list[Quote]:
+    """The quotes of memory in some entries; each once. What a tool had from the web is none."""
+    found: dict[tuple[str, str], Quote] = {}
+    for entry in entries:
+        for block in entry.content:
+            facts = block.get("facts") or _NOTHING
+            value = result_from_json(facts) if "quotes" in facts else None
+            if isinstance(value, Quoted):
+                for each in value.quotes:
+                    if each.path or each.by or block.get("type") == "text":
+                        found[each.where[0], each.text] = each
+    return list(found.values())
+
+
+def quote_counts(entries: Iterable[Entry], gone: Collection[str]) -> Mapping[str, int]:
+    """How many quotes of memory the replies among some entries had, by the replies' ids.
+
+    The entries are in order; of a turn with several texts the last one counts as the reply.
+    """
+    turns: dict[str, list[Entry]] = {}
+    found: dict[str, int] = {}
+    for entry in entries:
+        turn = turns.setdefault(entry.session_id, [])
+        if _begins_turn(entry):
+            turn.clear()
+        if entry.kind != "message" or entry.id in gone:
+            continue
+        if entry.role == "assistant" and entry.text:
+            for earlier in turn:
+                found.pop(earlier.id, None)
+            found[entry.id] = len(quotes(turn))
+        turn.append(entry)
+    return found
+
+
+def _begins_turn(entry: Entry) -> bool:
+    """True for what a person sent, as `Message.begins_turn` has it."""
+    if (entry.kind, entry.role) != ("message", "user"):
+        return False
+    texts = [block for block in entry.content if block.get("type") == "text"]
+    answers = any(block.get("type") == "tool_result" for block in entry.content)
+    return any(not block.get("note") for block in texts) or (bool(texts) and not answers)

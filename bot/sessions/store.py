@@ -18,7 +18,7 @@ from bot.config import Thinking
 from bot.identity import MessageOrigin, Place
 from bot.sessions import entries
 from bot.sessions.reset import Cut
-from bot.storage import Row, Transaction, Value, scalar, scalars, upsert
+from bot.storage import Row, Transaction, Value, marks, scalar, scalars, upsert
 from bot.storage.records import HERE, Records, place, read_alone
 
 # "import": it took place elsewhere, with another program, and nothing is ever added to it here.
@@ -408,10 +408,10 @@ def append(
         values += (id_, session_id, new.kind, new.role, at, lines[id_])
     numbers: dict[str, int] = {}  # by id
     if news:
-        marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
+        each = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(news))
         rows = tx.execute(
             "INSERT INTO entries(id, session_id, kind, role, at, line) "
-            f"VALUES {marks} RETURNING id, seq",
+            f"VALUES {each} RETURNING id, seq",
             values,
         )
         numbers = dict(rows)  # pyright: ignore[reportArgumentType]
@@ -502,6 +502,29 @@ def veiled(
     for id_, block in rows:
         gone.setdefault(id_, set()).add(block)
     return [entries.veil(entry, gone[entry.id]) if entry.id in gone else entry for entry in found]
+
+
+def as_shown(tx: Transaction, rows: Sequence[Row]) -> tuple[list[entries.Entry], frozenset[str]]:
+    """Entries, of rows of number and line, as they may be shown; and which were forgotten."""
+    numbers = [int(row[0]) for row in rows]
+    among = f"WHERE seq IN ({marks(numbers)})"
+    forgotten = {*scalars(tx, f"SELECT seq FROM forgotten {among}", *numbers)}
+    hidden: dict[int, set[int]] = {}
+    for seq, block in tx.execute(f"SELECT seq, block FROM hidden {among}", numbers):
+        hidden.setdefault(seq, set()).add(block)
+    shown: list[entries.Entry] = []
+    gone: set[str] = set()
+    for row in rows:
+        for whole in read_entries([row[:2]]):
+            seq, entry = row[0], whole
+            if seq in hidden:
+                entry = entries.veil(whole, hidden[seq])
+            if seq in forgotten:
+                entry = replace(entry, text="", files=())
+            if whole.text and not entry.text:
+                gone.add(entry.id)
+            shown.append(entry)
+    return shown, frozenset(gone)
 
 
 def hidden_count(tx: Transaction, session_id: str, *, since: int = 0) -> int:

@@ -12,7 +12,8 @@ from bot.config import MemoryConfig
 from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.schema import Generation, live, load_vec, run
+from bot.memory.index.engine import Generation
+from bot.memory.index.schema import live, load_vec, run, tables
 from bot.testing import HashEmbedder
 from tests.proofs.rounds import rounds
 from tests.support import FakeClock, settings_of, write_file
@@ -39,8 +40,8 @@ def damage(folder) -> list[str]:
             assert generation is not None
             run(
                 connection,
-                generation.tables(
-                    "INSERT INTO chunks_text@(chunks_text@) VALUES ('integrity-check')"
+                tables(
+                    generation, "INSERT INTO chunks_text@(chunks_text@) VALUES ('integrity-check')"
                 ),
             )
             found += _disagreements(connection, generation)
@@ -52,23 +53,24 @@ def _disagreements(connection: apsw.Connection, generation: Generation) -> list[
     """Where the tables of one index do not hold the same chunks."""
 
     def ids(table: str, column: str = "rowid") -> set[int]:
-        rows = run(connection, generation.tables(f"SELECT {column} FROM {table}"))
+        rows = run(connection, tables(generation, f"SELECT {column} FROM {table}"))
         return {row[0] for row in rows}
 
     chunks = ids("chunks@", "id")
     found = [] if ids("chunks_text@") == chunks else ["chunks_text: other chunks"]
     with_bits = ids("chunks@ WHERE bits IS NOT NULL", "id")
-    named = generation.tables("SELECT 1 FROM sqlite_master WHERE name = 'chunks_vectors@'")
+    named = tables(generation, "SELECT 1 FROM sqlite_master WHERE name = 'chunks_vectors@'")
     if run(connection, named) and ids("chunks_vectors@") != with_bits:
         found.append("chunks_vectors: other chunks")
     if ids("chunks@", "source") - ids("sources@", "id"):
         found.append("chunks without a source")
     counted = run(
         connection,
-        generation.tables(
+        tables(
+            generation,
             "SELECT name FROM partitions@ p WHERE chunks != (SELECT count(*) FROM chunks@ c"
             " WHERE c.partition = p.id) OR length != (SELECT coalesce(sum(length), 0)"
-            " FROM chunks@ c WHERE c.partition = p.id)"
+            " FROM chunks@ c WHERE c.partition = p.id)",
         ),
     )
     return [*found, *(f"partition {row[0]}: counted wrongly" for row in counted)]

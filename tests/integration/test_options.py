@@ -25,7 +25,7 @@ from bot.channel.http import HttpServer
 from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.index.schema import live
+from bot.memory.index.schema import live, tables
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup
@@ -142,7 +142,7 @@ def indexed(folder: Path) -> str:
     reader.set_busy_timeout(5_000)
     found: list[str] = []
     if (generation := live(reader)) is not None:
-        rows = reader.execute(generation.tables("SELECT body FROM chunks@"))
+        rows = reader.execute(tables(generation, "SELECT body FROM chunks@"))
         found += [str(body) for (body,) in rows]
     reader.close()
     return "\n".join(found)

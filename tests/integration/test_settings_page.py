@@ -25,8 +25,6 @@ from bot.delivery import outbox
 from bot.doctor.services import examined
 from bot.errors import ConfigError, StorageError
 from bot.housekeeping import FRESH
-from bot.identity import ConversationResolver, Policy
-from bot.identity.conversation import local_zone
 from bot.memory.selftest import GROWTH_KEPT, MemoryGrowth
 from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
@@ -49,6 +47,7 @@ from tests.support import (
     FakeClock,
     OpenConfig,
     beside,
+    core_of,
     pause,
     running,
     write_file,
@@ -663,15 +662,13 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
         raise AssertionError("nothing is changed")
 
     page = ChannelPages(
-        database=database,
-        resolver=ConversationResolver(Policy.of(config, local_zone(config))),
+        core_of(database, config),
         connections=list,
         plugins=plugins,
         invitation=lambda _channel, _account: "",
         examine=examined,
         origins=dict,
         read_books=read_books,
-        clock=lambda: 1,
     )
     headers = {"Authorization": f"Bearer {TOKEN_OF_PAGE}"}
     try:

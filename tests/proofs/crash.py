@@ -14,7 +14,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -24,6 +24,12 @@ from tests.fakes import commands
 LONG = 2_000  # characters of a long message; its answer takes two on Discord
 ANSWERED = 30.0  # seconds within which another answer comes, while any is missing
 SEED = 20_261_121
+
+
+def chance() -> random.Random:
+    """What decides when a program is killed, the same in each run."""
+    return random.Random(SEED)  # noqa: S311 - chance, not a secret
+
 
 # Every word names the message it is of, so that each piece of an answer does.
 _WORD = re.compile(r"\b(r\d+m\d+)w\d+\b")
@@ -81,7 +87,9 @@ class Program:
         self.pid = 0
 
     @classmethod
-    async def launch(cls, folder: Path, settings: Mapping[str, str]) -> Program:
+    @contextlib.asynccontextmanager
+    async def launched(cls, folder: Path, settings: Mapping[str, str]) -> AsyncGenerator[Program]:
+        """A zygote for the programs of a proof; what still runs at its end is stopped."""
         process = await asyncio.create_subprocess_exec(
             *commands.module("tests.proofs.zygote"),
             stdin=asyncio.subprocess.PIPE,
@@ -98,7 +106,14 @@ class Program:
         )
         program = cls(process)
         assert await program._line() == "ready"
-        return program
+        try:
+            yield program
+            if program.pid:
+                await program.stop()
+            program._process.stdin.close()
+            await program._process.wait()
+        finally:
+            program._abandon()
 
     async def start(self) -> None:
         self.pid = int(await self._command("start"))
@@ -120,11 +135,7 @@ class Program:
         assert await self._command(f"reap {self.pid}") == "0"
         self.pid = 0
 
-    async def close(self) -> None:
-        self._process.stdin.close()
-        await self._process.wait()
-
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """End what still runs of it when a proof failed."""
         if self._process.returncode is None:
             self._process.kill()
@@ -147,17 +158,17 @@ class Proof:
         self.platform = platform
         self.asked: dict[str, tuple[str, str]] = {}  # chat and text of each message, by its name
         self.kills: list[float] = []
-        self._chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-        self._folder = folder
-        self._program: Program | None = None
+        self._chance = chance()
+        self._launched = Program.launched(folder, platform.settings())
+        self._program: Program
         self._round = 0
 
     async def __aenter__(self) -> Self:
+        self._program = await self._launched.__aenter__()
         return self
 
-    async def __aexit__(self, *_exc: object) -> None:
-        if self._program is not None:
-            self._program.abandon()
+    async def __aexit__(self, *exc: object) -> None:
+        await self._launched.__aexit__(*exc)
 
     async def greet(self) -> None:
         """Let the bot meet every chat once, and stop it."""
@@ -194,7 +205,6 @@ class Proof:
         last = next(reversed(self.asked))
         await self._all_answered(held | {last})
         await program.stop()
-        await program.close()
         assert self.platform.held(self.asked) == held | {last}
         answers = self._answers()
         assert answers.keys() == held | {last}
@@ -231,8 +241,6 @@ class Proof:
         return name
 
     async def _start(self) -> Program:
-        if self._program is None:
-            self._program = await Program.launch(self._folder, self.platform.settings())
         self._round += 1
         await self._program.start()
         return self._program

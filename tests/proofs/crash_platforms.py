@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Mapping
-from contextlib import closing
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import apsw
@@ -335,9 +335,17 @@ class OverMatrix:
                 await asyncio.sleep(0.01)
 
 
+@asynccontextmanager
+async def telegram(folder: Path, **settings: str) -> AsyncGenerator[tuple[FakeTelegram, Program]]:
+    """A fake Telegram, and the program that talks there."""
+    async with FakeTelegram(record_calls=False) as fake:
+        every = {**OverTelegram(fake).settings(), **settings}
+        async with Program.launched(folder, every) as program:
+            yield fake, program
+
+
 async def stopped(fake: FakeTelegram, chat: int, program: Program) -> None:
     """Let a program end in peace: it listens to signals once it answers."""
     fake.push_text(chat, "hello")
     await fake.wait_for(lambda: "You said: hello" in fake.texts(chat), ANSWERED)
     await program.stop()
-    await program.close()

@@ -25,6 +25,7 @@ from bot import logs
 from bot.config import LogConfig
 from bot.errors import ConfidantError
 from tests.fakes import commands
+from tests.faults import watched_files
 
 _EVENTS = frozenset({"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate"})
 
@@ -57,52 +58,27 @@ class Counter:
 
 def through(counter: Counter) -> apsw.VFS:
     """Have SQLite's files counted."""
-    real = apsw.vfs_names()[0]
 
-    class File(apsw.VFSFile):
-        def __init__(self, name: str | apsw.URIFilename | None, flags: list[int]) -> None:
-            super().__init__(real, name, flags)
+    def write(_path: str) -> None:
+        counter.step(writes=False)
+        if counter.is_full:
+            raise apsw.FullError("no space left on device")
 
-        def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802 - SQLite's names
-            counter.step(writes=False)
-            if counter.is_full:
-                raise apsw.FullError("no space left on device")
-            super().xWrite(data, offset)
-
-        def xSync(self, flags: int) -> None:  # noqa: N802
-            counter.step(writes=False)
-            super().xSync(flags)
-
-        def xTruncate(self, size: int) -> None:  # noqa: N802
-            counter.step(writes=False)
-            super().xTruncate(size)
-
-    class Files(apsw.VFS):
-        def __init__(self) -> None:
-            super().__init__("counted", real, makedefault=True)
-
-        def xOpen(  # noqa: N802
-            self, name: str | apsw.URIFilename | None, flags: list[int]
-        ) -> File:
-            return File(name, flags)
-
-        def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802, FBT001
-            counter.step(writes=False)
-            super().xDelete(filename, syncdir)
-
-    return Files()
+    return watched_files("counted", write, settle=lambda _path: counter.step(writes=False))
 
 
-Work = Callable[[list[str], Counter], Coroutine[Any, Any, object]]
-"""What is done to a folder: its words, the folder's among them. It may count more steps."""
+Work = Callable[[list[str], Counter], Coroutine[Any, Any, object] | None]
+"""What is done to a folder: its words, the folder's last. It may count more steps."""
 
 
 def child(work: Work, words: list[str], point: int, result: int, *, counts_sqlite: bool) -> None:
     counter = Counter(Path(words[-1]), point)
     files = through(counter) if counts_sqlite else None
     sys.addaudithook(counter.heard)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what it prints is no answer
     try:
-        asyncio.run(work(words, counter))  # type: ignore[arg-type]
+        if (running := work(words, counter)) is not None:
+            asyncio.run(running)
         said = str(counter.done)
     except ConfidantError as error:
         said = f"refused: {error}"
@@ -135,9 +111,10 @@ def main(work: Work, *, counts_sqlite: bool = True) -> None:
 class Dying:
     """The process that does it, from outside."""
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, work: str) -> None:
+        """`work` is the name of one of `tests.proofs.works`."""
         self._process = subprocess.Popen(
-            commands.module(module),
+            [*commands.module("tests.proofs.works"), work],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

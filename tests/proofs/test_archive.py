@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,23 +18,17 @@ from bot.portability import backup as making
 from bot.portability import restore
 from bot.storage import backup
 from bot.storage.files import RESTORE_BEGUN, RESTORING
-from tests.proofs.archiving import config_of
-from tests.proofs.dying import Dying
 from tests.proofs.rounds import lengths
+from tests.proofs.works import archive_config
 from tests.support import FakeClock, running
 
 SEED = 20_261_123
 KILLS = 50
 HIDDEN = "zqhidden"
 
+WORK = "archive"
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def archiving() -> Iterator[Dying]:
-    process = Dying("tests.proofs.archiving")
-    yield process
-    process.close()
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +42,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (base / "home" / "workspace" / "memory").mkdir(parents=True, exist_ok=True)
         (base / "home" / "workspace" / "memory" / "trip.md").write_text("- to 北京\n")
         (base / "home" / "workspace" / "large.bin").write_bytes(random.Random(1).randbytes(900_000))  # noqa: S311
-        config, target = config_of(base), base / "x.backup"
+        config, target = archive_config(base), base / "x.backup"
         await making.make(config, target, None, "[agent]\n", clock=FakeClock())
         async with running(base / "home") as engine:
             await engine.ask("and since then")
@@ -79,7 +72,7 @@ class State:
 
 
 def state_of(base: Path) -> State:
-    home, notes = base / "home", config_of(base).workspace
+    home, notes = base / "home", archive_config(base).workspace
     with closing(apsw.Connection(str(home / "confidant.db"))) as connection:
         tables = {
             name: list(connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2"))
@@ -117,21 +110,21 @@ async def is_whole(base: Path, scratch: Path) -> bool:
 @lengths("times", 2, KILLS, 12)
 @pytest.mark.parametrize("by", ["kill", "full disk"])
 async def test_a_backup_interrupted_anywhere_is_whole_or_not_there(
-    archiving, first, tmp_path, by, times
+    dying, first, tmp_path, by, times
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     base = copied(first, tmp_path / "base")
     (base / "x.backup").unlink()
-    points = int(archiving.run("backup", base))
+    points = int(dying.run("backup", base))
     assert points > 15
     before, seen = state_of(base), {"none": 0, "whole": 0}
     for number in range(times):
         (base / "x.backup").unlink(missing_ok=True)
         if by == "kill":
-            said = archiving.run("backup", base, point=chance.randint(1, points))
+            said = dying.run("backup", base, point=chance.randint(1, points))
             assert said == "killed" or said.isdecimal()
         else:
-            said = archiving.run("backup", base, point=-chance.randint(1, points - 5))
+            said = dying.run("backup", base, point=-chance.randint(1, points - 5))
             assert said.startswith("refused: "), said
             assert "disk is full" in said or "No space left" in said, said
             assert leftovers(base) == []
@@ -141,7 +134,7 @@ async def test_a_backup_interrupted_anywhere_is_whole_or_not_there(
         else:
             seen["none"] += 1
     (base / "x.backup").unlink(missing_ok=True)
-    assert archiving.run("backup", base).isdecimal()
+    assert dying.run("backup", base).isdecimal()
     assert await is_whole(base, tmp_path / "last")
     assert leftovers(base) == []
     assert seen["none"] or times == 2
@@ -152,12 +145,12 @@ async def test_a_backup_interrupted_anywhere_is_whole_or_not_there(
 @pytest.mark.parametrize("is_outside", [False, True])
 @pytest.mark.parametrize("by", ["kill", "full disk"])
 async def test_a_restore_interrupted_anywhere_leaves_the_old_or_the_new(
-    archiving, first, tmp_path, *, is_outside, by, times
+    dying, first, tmp_path, *, is_outside, by, times
 ):
     chance = random.Random(SEED + is_outside)  # noqa: S311 - chance, not a secret
     whole = copied(first, tmp_path / "whole", is_outside=is_outside)
     old = state_of(whole)
-    points = int(archiving.run("restore", whole))
+    points = int(dying.run("restore", whole))
     new = state_of(whole)
     assert old != new
     assert old.tables["forgotten"] == new.tables["forgotten"] != []
@@ -167,7 +160,7 @@ async def test_a_restore_interrupted_anywhere_leaves_the_old_or_the_new(
         # The steps that matter most are few, and last.
         last = chance.random() < 0.5
         point = chance.randint(points - 45 if last else 1, points)
-        said = archiving.run("restore", base, point=point if by == "kill" else -point)
+        said = dying.run("restore", base, point=point if by == "kill" else -point)
         assert said == "killed" or said.isdecimal() or said.startswith("refused: "), said
         if (base / "home" / RESTORING / RESTORE_BEGUN).exists():
             seen["begun"] += 1
@@ -175,7 +168,7 @@ async def test_a_restore_interrupted_anywhere_leaves_the_old_or_the_new(
             with pytest.raises(StorageError, match="interrupted"):
                 async with running(base / "home", memory=of_notes(base)):
                     pass
-            while archiving.run("finish", base, point=chance.randint(1, 12)) == "killed":
+            while dying.run("finish", base, point=chance.randint(1, 12)) == "killed":
                 pass  # completing it may be killed as well
             assert not (base / "home" / RESTORING / RESTORE_BEGUN).exists()
             assert state_of(base) == new
@@ -185,7 +178,7 @@ async def test_a_restore_interrupted_anywhere_leaves_the_old_or_the_new(
             seen["old" if found == old else "new"] += 1
             if found == old and by == "full disk":
                 assert "Nothing was changed" in said or "cannot be used" in said, said
-                assert archiving.run("restore", base).isdecimal()
+                assert dying.run("restore", base).isdecimal()
                 assert state_of(base) == new
         await goes_on(base)
         shutil.rmtree(base)

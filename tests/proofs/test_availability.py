@@ -137,8 +137,7 @@ async def test_no_flood_of_one_person_makes_another_wait(tmp_path, capsys):
             fake.room(room)
         targets = Targets(fake, *(free_port() for _ in range(3)))
         talk.bots = [FakeBot(SECRET, f"http://127.0.0.1:{targets.talk_webhook}/nextcloud-talk")]
-        program = await Program.launch(tmp_path / "data", settings(targets, talk))
-        try:
+        async with Program.launched(tmp_path / "data", settings(targets, talk)) as program:
             await program.start()
             page = f"http://127.0.0.1:{targets.page}/"
             others = Others(fake, browser, page, psutil.Process(program.pid))
@@ -153,10 +152,6 @@ async def test_no_flood_of_one_person_makes_another_wait(tmp_path, capsys):
                     found = [p95(each) for each in await others.waits(name, ASKED)]
                 lines.append(told(name, *found))
                 longest += [each.work for each in found]
-            await program.stop()
-            await program.close()
-        finally:
-            program.abandon()
     with capsys.disabled():
         print("\nBefore an answer to others, 95 in 100:", *lines, sep="\n")
     assert max(longest) < LONGEST

@@ -12,13 +12,14 @@ import pytest
 
 from tests.fakes.telegram import FakeTelegram
 from tests.fakes.telegram_parts import Sent
-from tests.proofs.crash import ANSWERED, SEED, Program
-from tests.proofs.crash_platforms import OverTelegram, stopped
+from tests.proofs.crash import ANSWERED, SEED
+from tests.proofs.crash_platforms import stopped, telegram
 from tests.proofs.rounds import lengths
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 CHAT = 1
+OWNER = {"CONFIDANT_SESSION__OWNER": f"telegram:{CHAT}"}
 
 
 @lengths("orders", 2, 25, 15)
@@ -27,13 +28,7 @@ async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
 ):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     oven = tmp_path / "oven"
-    async with FakeTelegram(record_calls=False) as fake:
-        settings = {
-            **OverTelegram(fake).settings(),
-            "OVEN": str(oven),
-            "CONFIDANT_SESSION__OWNER": f"telegram:{CHAT}",
-        }
-        program = await Program.launch(tmp_path / "data", settings)
+    async with telegram(tmp_path / "data", OVEN=str(oven), **OWNER) as (fake, program):
 
         async def kill_within(seconds: float) -> None:
             await asyncio.sleep(chance.uniform(0, seconds))
@@ -47,29 +42,26 @@ async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
         def told(order: int) -> bool:
             return any(text.startswith(f"Order {order}:") for text in fake.texts(CHAT))
 
-        try:
-            await program.start()
-            for order in range(orders):
-                fake.push_text(CHAT, f"bake {order}")
-                if chance.random() < 0.5:
-                    await kill_within(0.3)
-                await fake.wait_for(lambda order=order: question(order) is not None, ANSWERED)
-                asked = question(order)
-                assert asked is not None
-                allows = order % 5 != 4
-                _press(fake, asked, "Allow once" if allows else "No")
+        await program.start()
+        for order in range(orders):
+            fake.push_text(CHAT, f"bake {order}")
+            if chance.random() < 0.5:
+                await kill_within(0.3)
+            await fake.wait_for(lambda order=order: question(order) is not None, ANSWERED)
+            asked = question(order)
+            assert asked is not None
+            allows = order % 5 != 4
+            _press(fake, asked, "Allow once" if allows else "No")
+            await kill_within(0.15)
+            if chance.random() < 0.3:
                 await kill_within(0.15)
-                if chance.random() < 0.3:
-                    await kill_within(0.15)
-                _press(fake, asked, "Allow once")  # nobody has told them yet
-                await fake.wait_for(lambda order=order: told(order), ANSWERED)
-            await stopped(fake, CHAT, program)
-        finally:
-            program.abandon()
-        answers = {
-            order: next(t for t in fake.texts(CHAT) if t.startswith(f"Order {order}:"))
-            for order in range(orders)
-        }
+            _press(fake, asked, "Allow once")  # nobody has told them yet
+            await fake.wait_for(lambda order=order: told(order), ANSWERED)
+        await stopped(fake, CHAT, program)
+    answers = {
+        order: next(t for t in fake.texts(CHAT) if t.startswith(f"Order {order}:"))
+        for order in range(orders)
+    }
     made = Counter(json.loads(line)["order"] for line in oven.read_text().splitlines())
     unknown = [order for order, text in answers.items() if "begun before" in text]
     for order, text in answers.items():

@@ -16,8 +16,8 @@ import pytest
 
 from tests.fakes.brain import query
 from tests.fakes.telegram import FakeTelegram
-from tests.proofs.crash import ANSWERED, SEED, Program
-from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.crash import ANSWERED, SEED
+from tests.proofs.crash_platforms import telegram
 from tests.proofs.rounds import lengths
 
 LIVES = 8
@@ -98,44 +98,38 @@ async def test_what_was_confirmed_stands_again_after_kills_and_the_loss_of_the_d
     done = Confirmed()
     folder = tmp_path / "data"
     losses = 0
-    async with FakeTelegram(record_calls=False) as fake:
-        program = await Program.launch(folder, OverTelegram(fake).settings())
-        try:
-            for life in range(lives):
-                if life and life % LOST_EVERY == 0:
-                    lose(folder)
-                    losses += 1
-                await program.start()
-                who = 10_000 + 10 * life  # nobody hears what an earlier life still had to say
-                goal = life % 4  # how many things are confirmed first
-                work = {
-                    asyncio.create_task(forget(fake, who, done)),
-                    asyncio.create_task(remind(fake, who + 2, done)),
-                    asyncio.create_task(link(fake, who + 4, done)),
-                }
-                load = [
-                    asyncio.create_task(answered(fake, n, f"load{life}", f"load{life}"))
-                    for n in (1, 2, 3)
-                ]
-                waiting = work
-                while waiting and len(work) - len(waiting) < goal:
-                    _, waiting = await asyncio.wait(
-                        waiting, return_when=asyncio.FIRST_COMPLETED, timeout=ANSWERED
-                    )
-                await asyncio.sleep(chance.uniform(0, 0.05))
-                await program.kill()
-                for task in (*work, *load):
-                    task.cancel()
-                ended = await asyncio.gather(*work, *load, return_exceptions=True)
-                assert not [each for each in ended if isinstance(each, Exception)]
-            lose(folder)
-            losses += 1
+    async with telegram(folder) as (fake, program):
+        for life in range(lives):
+            if life and life % LOST_EVERY == 0:
+                lose(folder)
+                losses += 1
             await program.start()
-            await answered(fake, 5, "are you there", "are you there")
-            await program.stop()
-            await program.close()
-        finally:
-            program.abandon()
+            who = 10_000 + 10 * life  # nobody hears what an earlier life still had to say
+            goal = life % 4  # how many things are confirmed first
+            work = {
+                asyncio.create_task(forget(fake, who, done)),
+                asyncio.create_task(remind(fake, who + 2, done)),
+                asyncio.create_task(link(fake, who + 4, done)),
+            }
+            load = [
+                asyncio.create_task(answered(fake, n, f"load{life}", f"load{life}"))
+                for n in (1, 2, 3)
+            ]
+            waiting = work
+            while waiting and len(work) - len(waiting) < goal:
+                _, waiting = await asyncio.wait(
+                    waiting, return_when=asyncio.FIRST_COMPLETED, timeout=ANSWERED
+                )
+            await asyncio.sleep(chance.uniform(0, 0.05))
+            await program.kill()
+            for task in (*work, *load):
+                task.cancel()
+            ended = await asyncio.gather(*work, *load, return_exceptions=True)
+            assert not [each for each in ended if isinstance(each, Exception)]
+        lose(folder)
+        losses += 1
+        await program.start()
+        await answered(fake, 5, "are you there", "are you there")
     check(folder, done)
     assert all((done.forgotten, done.reminders, done.links))
     with capsys.disabled():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,9 @@ from tests.unit.test_night import OVER, SAME
 KILLS = 100
 FEW = 6
 
+WORK = "night"
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def tidying() -> Iterator[Dying]:
-    process = Dying("tests.proofs.tidying")
-    yield process
-    process.close()
 
 
 def lived(folder: Path) -> Path:
@@ -60,15 +54,15 @@ def lines(notes: dict[str, str]) -> set[str]:
 
 @lengths("kills", 4, KILLS, FEW)
 def test_killed_anywhere_no_line_is_lost_and_begun_again_it_ends_the_same(
-    tidying: Dying, tmp_path: Path, kills: int
+    dying: Dying, tmp_path: Path, kills: int
 ) -> None:
     old = lived(tmp_path / "old")
     done = Path(shutil.copytree(old, tmp_path / "done"))
-    points = int(tidying.run("look", done))
+    points = int(dying.run("look", done))
     before, after = notes_of(old), notes_of(done)
     assert sum(text.count("~~") for text in after.values()) > 40
     back = Path(shutil.copytree(done, tmp_path / "back"))
-    points_back = int(tidying.run("undo", back))
+    points_back = int(dying.run("undo", back))
     assert notes_of(back) == before
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     between = 0
@@ -77,10 +71,10 @@ def test_killed_anywhere_no_line_is_lost_and_begun_again_it_ends_the_same(
         what, most = ("undo", points_back) if number % 2 else ("look", points)
         folder = Path(shutil.copytree(begins, tmp_path / "killed"))
         for _ in range(chance.randint(1, 3)):
-            tidying.run(what, folder, point=chance.randint(1, most))
+            dying.run(what, folder, point=chance.randint(1, most))
             assert lines(before) <= lines(notes_of(folder))
         between += notes_of(folder) not in (before, after)
-        tidying.run(what, folder)
+        dying.run(what, folder)
         assert notes_of(folder) == (before if number % 2 else after)
         shutil.rmtree(folder)
     assert between > 0 or kills == 4

@@ -135,16 +135,13 @@ async def a_task(folder: Path) -> AsyncIterator[Days]:
             "CONFIDANT_SESSION__OWNER": f"telegram:{CHAT}",
             "CONFIDANT_TOOLS__RULES": json.dumps(RULES),
         }
-        program = await Program.launch(folder / "data", settings)
-        days = Days(folder, fake, program)
-        try:
+        async with Program.launched(folder / "data", settings) as program:
+            days = Days(folder, fake, program)
             await program.start()
             fake.push_text(CHAT, "/task every day at 11:00 tally")
             await fake.wait_for(lambda: len(fake.texts(CHAT)) == 1, ANSWERED)
             yield days
             await stopped(fake, CHAT, program)
-        finally:
-            program.abandon()
 
 
 @lengths("times", 2, 16, 8)

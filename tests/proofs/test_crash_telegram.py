@@ -15,7 +15,7 @@ from adapters.telegram.drafts import MARK
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import SEED, Program
-from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.crash_platforms import OverTelegram, telegram
 from tests.proofs.rounds import lengths
 from tests.proofs.zygote import SLOWLY
 
@@ -47,8 +47,7 @@ async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, cap
             f"{SECTION}WEBHOOK_SECRET": "a-good_Secret1",
         }
         settings = {**OverTelegram(fake).settings(), **webhook}
-        program = await Program.launch(tmp_path / "data", settings)
-        try:
+        async with Program.launched(tmp_path / "data", settings) as program:
             cut = 0
             for album in range(albums):
                 await program.start()
@@ -67,10 +66,6 @@ async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, cap
                 return [re.findall(r"r\d+m\d+", sent.text) for sent in fake.sent]
 
             await fake.wait_for(lambda: {*names} <= {n for one in heard() for n in one}, 30)
-            await program.stop()
-            await program.close()
-        finally:
-            program.abandon()
     assert fake.pending() == 0
     answers = {tuple(one) for one in heard()}
     assert all([*one] == sorted(one) for one in answers)
@@ -93,21 +88,14 @@ def held(folder: Path) -> bool:
 @pytest.mark.proof
 async def test_a_kill_while_a_reply_is_being_written_leaves_nothing_unfinished(tmp_path):
     words = " ".join(f"word{number}" for number in range(100))
-    async with FakeTelegram(record_calls=False) as fake:
+    async with telegram(tmp_path / "data", **{f"{SECTION}GROUP_POLICY": "open"}) as (fake, program):
         fake.room(ROOM)
-        settings = {**OverTelegram(fake).settings(), f"{SECTION}GROUP_POLICY": "open"}
-        program = await Program.launch(tmp_path / "data", settings)
-        try:
-            await program.start()
-            fake.say(ROOM, 7, f"@confidant_bot {SLOWLY} {words}")
-            await fake.wait_for(lambda: any(s.text.endswith(MARK.strip()) for s in fake.sent))
-            await asyncio.sleep(0.1)  # to be noted
-            await program.kill()
-            assert [sent.text.endswith(MARK.strip()) for sent in fake.sent] == [True]
-            await program.start()
-            await fake.wait_for(lambda: fake.sent[-1].text.endswith("word99"), 30)
-            await program.stop()
-            await program.close()
-        finally:
-            program.abandon()
+        await program.start()
+        fake.say(ROOM, 7, f"@confidant_bot {SLOWLY} {words}")
+        await fake.wait_for(lambda: any(s.text.endswith(MARK.strip()) for s in fake.sent))
+        await asyncio.sleep(0.1)  # to be noted
+        await program.kill()
+        assert [sent.text.endswith(MARK.strip()) for sent in fake.sent] == [True]
+        await program.start()
+        await fake.wait_for(lambda: fake.sent[-1].text.endswith("word99"), 30)
     assert len(fake.sent) == 1

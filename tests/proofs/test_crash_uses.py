@@ -22,10 +22,12 @@ from bot.memory import claims
 from tests.fakes.brain import query
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import ANSWERED, SEED, Program
-from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.crash_platforms import telegram
 from tests.proofs.dying import Dying
 from tests.proofs.rounds import lengths, rounds
-from tests.proofs.using import DAY
+from tests.proofs.works import USED_ON
+
+WORK = "use"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -108,21 +110,14 @@ class Uses:
 
 @asynccontextmanager
 async def used(folder: Path, **settings: str) -> AsyncGenerator[tuple[Uses, Program]]:
-    async with FakeTelegram(record_calls=False) as fake:
+    owner = {"CONFIDANT_SESSION__OWNER": '["telegram:1"]', "CONFIDANT_AGENT__TIMEZONE": "UTC"}
+    async with telegram(folder, **owner, **settings) as (fake, program):
         uses = Uses(folder, fake)
-        owner = {"CONFIDANT_SESSION__OWNER": '["telegram:1"]', "CONFIDANT_AGENT__TIMEZONE": "UTC"}
-        program = await Program.launch(
-            folder, {**OverTelegram(fake).settings(), **owner, **settings}
-        )
-        try:
-            yield uses, program
-            await program.close()
-        finally:
-            program.abandon()
-        for chat, asked in uses.asked.items():  # each is answered once, but for sends in flight
-            said = Counter(uses.fake.texts(chat))
-            assert said.keys() == answers(asked)
-            assert said.total() - len(said) <= uses.kills
+        yield uses, program
+    for chat, asked in uses.asked.items():  # each is answered once, but for sends in flight
+        said = Counter(uses.fake.texts(chat))
+        assert said.keys() == answers(asked)
+        assert said.total() - len(said) <= uses.kills
 
 
 @pytest.mark.proof
@@ -186,28 +181,26 @@ async def test_kills_at_any_moment_leave_only_uses_that_were_and_the_next_ones_c
 
 
 @lengths("times", 2, 100, 6)
-def test_killed_while_uses_are_stored_there_are_all_or_none(tmp_path: Path, times: int) -> None:
-    storing = Dying("tests.proofs.using")
-    try:
-        old = tmp_path / "old"
-        (old / "workspace").mkdir(parents=True)
-        note = "".join(f"- {fact(n)} <!-- agent 2024-01-01 -->\n" for n in range(20))
-        (old / "workspace" / "MEMORY.md").write_text(note)
-        done = Path(shutil.copytree(old, tmp_path / "done"))
-        points = int(storing.run(done))
-        every = {(claims.digest(fact(n)), f"{DAY}") for n in range(20)}
-        assert rows(done) == every
-        chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
-        for _ in range(times):
-            folder = Path(shutil.copytree(old, tmp_path / "killed"))
-            assert storing.run(folder, point=chance.randint(1, points)) == "killed"
-            assert rows(folder) in (set(), every)
-            assert (folder / "workspace" / "MEMORY.md").read_text() == note
-            storing.run(folder)
-            assert rows(folder) == every
-            shutil.rmtree(folder)
-    finally:
-        storing.close()
+def test_killed_while_uses_are_stored_there_are_all_or_none(
+    dying: Dying, tmp_path: Path, times: int
+) -> None:
+    old = tmp_path / "old"
+    (old / "workspace").mkdir(parents=True)
+    note = "".join(f"- {fact(n)} <!-- agent 2024-01-01 -->\n" for n in range(20))
+    (old / "workspace" / "MEMORY.md").write_text(note)
+    done = Path(shutil.copytree(old, tmp_path / "done"))
+    points = int(dying.run(done))
+    every = {(claims.digest(fact(n)), f"{USED_ON}") for n in range(20)}
+    assert rows(done) == every
+    chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
+    for _ in range(times):
+        folder = Path(shutil.copytree(old, tmp_path / "killed"))
+        assert dying.run(folder, point=chance.randint(1, points)) == "killed"
+        assert rows(folder) in (set(), every)
+        assert (folder / "workspace" / "MEMORY.md").read_text() == note
+        dying.run(folder)
+        assert rows(folder) == every
+        shutil.rmtree(folder)
 
 
 def rows(folder: Path) -> set[tuple[str, str]]:

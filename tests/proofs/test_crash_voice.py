@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.telegram import FakeTelegram
-from tests.proofs.crash import ANSWERED, SEED, Program
-from tests.proofs.crash_platforms import OverTelegram
+from tests.proofs.crash import ANSWERED, SEED
+from tests.proofs.crash_platforms import telegram
 from tests.proofs.rounds import lengths
 from tests.speech import SpeechServer, listening
 
@@ -44,10 +43,9 @@ async def test_kills_at_any_moment_let_each_voice_message_be_answered_once(
                 await asked.wait()
 
     async with (
-        FakeTelegram(record_calls=False) as fake,
         listening(answer=None, handle=take_a_moment) as speech,
+        telegram(tmp_path / "data", **_settings(speech)) as (fake, program),
     ):
-        program = await Program.launch(tmp_path / "data", _settings(fake, speech))
 
         async def kill() -> None:
             await program.kill()
@@ -60,44 +58,39 @@ async def test_kills_at_any_moment_let_each_voice_message_be_answered_once(
             wanted = f"OggSYou said: order {number}.".encode()
             return sum(1 for sound in fake.files.values() if sound == wanted)
 
-        try:
-            await program.start()
-            for number in range(count):
-                fake.downloads[f"v{number}"] = f"order {number}.".encode()
-                heard, said = len(speech.asked), len(speech.said)
-                voice = {"file_id": f"v{number}", "mime_type": "audio/ogg", "duration": 1}
-                fake.push_text(CHAT, None, voice=voice)
-                at = AT[number % len(AT)]
-                match at:
-                    case "listening":
-                        await until(lambda heard=heard: len(speech.asked) > heard)
-                    case "heard":
-                        await until(lambda heard=heard: len(speech.asked) > heard)
-                        await asyncio.sleep(TAKES + chance.uniform(0, TAKES))
-                    case "speaking":
-                        await until(lambda said=said: len(speech.said) > said)
-                        await asyncio.sleep(chance.uniform(0, 2 * TAKES))
-                    case _:
-                        await asyncio.sleep(chance.uniform(0, 8 * TAKES))
-                await kill()
-                kills[at] += 1
-                await fake.wait_for(lambda number=number: voiced(number) > 0, ANSWERED)
-            await program.stop()
-            await program.close()
-        finally:
-            program.abandon()
-        repeats = voices = 0
+        await program.start()
         for number in range(count):
-            (first, *again), sounds = told(number), voiced(number)
-            # A kill repeats at most the one message that was on its way.
-            assert len(again) + sounds - 1 <= 1
-            assert set(again) <= {first}
-            assert first.startswith(f"🎙 order {number}.")
-            repeats, voices = repeats + len(again) + sounds - 1, voices + sounds
-        listened = Counter(each["data"] for each in speech.asked)
-        assert set(listened) == {f"order {number}.".encode() for number in range(count)}
-        assert max(listened.values()) <= 2
-        assert not [text for text in fake.texts(CHAT) if re.search("understand|aloud", text)]
+            fake.downloads[f"v{number}"] = f"order {number}.".encode()
+            heard, said = len(speech.asked), len(speech.said)
+            voice = {"file_id": f"v{number}", "mime_type": "audio/ogg", "duration": 1}
+            fake.push_text(CHAT, None, voice=voice)
+            at = AT[number % len(AT)]
+            match at:
+                case "listening":
+                    await until(lambda heard=heard: len(speech.asked) > heard)
+                case "heard":
+                    await until(lambda heard=heard: len(speech.asked) > heard)
+                    await asyncio.sleep(TAKES + chance.uniform(0, TAKES))
+                case "speaking":
+                    await until(lambda said=said: len(speech.said) > said)
+                    await asyncio.sleep(chance.uniform(0, 2 * TAKES))
+                case _:
+                    await asyncio.sleep(chance.uniform(0, 8 * TAKES))
+            await kill()
+            kills[at] += 1
+            await fake.wait_for(lambda number=number: voiced(number) > 0, ANSWERED)
+    repeats = voices = 0
+    for number in range(count):
+        (first, *again), sounds = told(number), voiced(number)
+        # A kill repeats at most the one message that was on its way.
+        assert len(again) + sounds - 1 <= 1
+        assert set(again) <= {first}
+        assert first.startswith(f"🎙 order {number}.")
+        repeats, voices = repeats + len(again) + sounds - 1, voices + sounds
+    listened = Counter(each["data"] for each in speech.asked)
+    assert set(listened) == {f"order {number}.".encode() for number in range(count)}
+    assert max(listened.values()) <= 2
+    assert not [text for text in fake.texts(CHAT) if re.search("understand|aloud", text)]
     with capsys.disabled():
         print(
             f"\n{count} voice messages, a kill each ({dict(kills)}): each answered once and said "
@@ -105,10 +98,9 @@ async def test_kills_at_any_moment_let_each_voice_message_be_answered_once(
         )
 
 
-def _settings(fake: FakeTelegram, speech: SpeechServer) -> dict[str, str]:
+def _settings(speech: SpeechServer) -> dict[str, str]:
     section = "CONFIDANT_SPEECH__"
     return {
-        **OverTelegram(fake).settings(),
         f"{section}KIND": "openai",
         f"{section}BASE_URL": speech.url,
         f"{section}REPLY": "voice",

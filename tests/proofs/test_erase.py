@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import shutil
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,13 +12,15 @@ import pytest
 from bot.errors import StorageError
 from bot.recovery import open_database
 from bot.storage.files import ERASING
-from tests.fakes import commands
 from tests.fakes.persons import ADA, BO, holding, live, space_of
 from tests.faults import faulty_disk
 from tests.integration.test_erase import invoke, kept_of
 from tests.proofs.crash import SEED
+from tests.proofs.dying import Dying
 from tests.proofs.rounds import lengths
 from tests.support import FakeClock
+
+WORK = "command"
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("logs_stay")]
 
@@ -36,36 +35,19 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def killed(folder: Path, at: int, *words: str) -> str:
-    """Run a command that dies at its n-th touch of the folder; what it said when it did not."""
-    done = subprocess.run(
-        [*commands.module("tests.proofs.killed"), str(folder), str(at), *words],
-        env={
-            "PATH": os.environ["PATH"],
-            "CONFIDANT_STORAGE__DIR": str(folder),
-            "CONFIDANT_MEMORY__EMBEDDER__PROVIDER": "none",
-        },
-        capture_output=True,
-        check=False,
-        text=True,
-    )
-    assert done.returncode in {0, -signal.SIGKILL}, done.stderr
-    return done.stdout
-
-
 @lengths("times", 1, 50, 6)
 def test_killed_anywhere_it_is_the_old_or_is_completed(
-    lived: Path, tmp_path: Path, times: int
+    dying: Dying, lived: Path, tmp_path: Path, times: int
 ) -> None:
     whole = Path(shutil.copytree(lived, tmp_path / "whole"))
-    touches = int(killed(whole, 0, *ERASE).rsplit(maxsplit=1)[1])
+    points = int(dying.run(*ERASE, whole))
     assert not holding(whole, *NAMES)
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     old, others = holding(lived, *NAMES), kept_of(lived, BO)
     seen = set[str]()
     for number in range(times):
         folder = Path(shutil.copytree(lived, tmp_path / f"{number}"))
-        killed(folder, chance.randint(1, touches), *ERASE)
+        dying.run(*ERASE, folder, point=chance.randint(1, points))
         if (folder / ERASING).exists():
             seen.add("begun")
             with pytest.raises(StorageError, match="confidant erase --finish"):
@@ -73,7 +55,7 @@ def test_killed_anywhere_it_is_the_old_or_is_completed(
             shown = invoke(folder, "sessions", "list")
             assert "erase --finish" in str(shown.exception), shown.output
             if number % 2:
-                killed(folder, chance.randint(1, touches), "erase", "--finish")
+                dying.run("erase", "--finish", folder, point=chance.randint(1, points))
             if (folder / ERASING).exists():
                 assert invoke(folder, "erase", "--finish").exit_code == 0
         elif held := [name for name in holding(folder, *NAMES) if not is_log(name)]:

@@ -6,7 +6,6 @@ The folder is that of the first tables, as their program left it, and is brought
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +17,30 @@ from bot.storage import backup, schema
 from tests.fakes import baseline
 from tests.fakes.baseline import SECTIONS, Baseline
 from tests.faults import faulty_disk
-from tests.proofs.dying import Dying
 from tests.proofs.rounds import lengths
 from tests.support import running
 
 SEED = 20_261_123
 KILLS = 50
 
+WORK = "upgrade"
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-@pytest.fixture(scope="module")
-def upgrading() -> Iterator[Dying]:
-    process = Dying("tests.proofs.upgrading")
-    yield process
-    process.close()
-
-
 @lengths("times", 2, KILLS, 8)
-async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(upgrading, tmp_path, times):
+async def test_an_upgrade_killed_anywhere_leaves_the_old_or_the_new(dying, tmp_path, times):
     chance = random.Random(SEED)  # noqa: S311 - chance, not a secret
     seen = {"old": 0, "new": 0}
     for number in range(times):
         old = baseline.unpack(tmp_path / f"{number}")
         whole = baseline.unpack(tmp_path / f"{number}-whole")
-        points = int(upgrading.run(whole.folder))
+        points = int(dying.run(whole.folder))
         kept = content(old.database)
         for _ in range(chance.randint(1, 3)):  # also one that met a kill before
             # Most of it is the copy; the change itself is at the end.
             point = chance.choice((chance.randint(1, points), points - chance.randint(0, 9)))
-            assert upgrading.run(old.folder, point=point) in {"killed", *NUMBERS}
+            assert dying.run(old.folder, point=point) in {"killed", *NUMBERS}
             seen["old" if is_old(old, kept) else "new"] += 1
         await goes_on(old, kept)
     assert min(seen.values()) > 0 or times == 2

@@ -18,6 +18,7 @@ from cachetools import LRUCache
 from bot.channel.http import shared, visitor_of
 from bot.channel.kit.markdown_html import render
 from bot.clock import Clock, moment, to_the_minute
+from bot.core import Core
 from bot.dashboard import pages
 from bot.dashboard.pages import Visits, in_menu
 from bot.i18n import text
@@ -30,7 +31,6 @@ from bot.memory.files import Excerpt, Listed
 from bot.memory.memory import Lookup, Memory, is_note
 from bot.memory.notes import is_day_note
 from bot.memory.search import Hit
-from bot.storage import Database
 from bot.unicode import one_line
 from bot.views.memory import (
     MAX_WORDS,
@@ -257,11 +257,10 @@ class Row:
 class MemoryBrowser:
     """What is remembered in the visitor's own space and shared with everyone: entries, files."""
 
-    def __init__(self, visits: Visits, memory: Memory, database: Database, clock: Clock) -> None:
+    def __init__(self, core: Core, visits: Visits, memory: Memory) -> None:
         self._visits = visits
         self._memory = memory
-        self._database = database
-        self._clock = clock
+        self._core = core
         # Each view's files in the order of the list, and after which edit of the notes.
         self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
         # What each view's notes say, its own or (True) shared ones, and after which edit.
@@ -286,7 +285,7 @@ class MemoryBrowser:
             return pages.page(request, "memory_closed.html")
         query = request.query
         spot = Spot.read(query)
-        of_all, today = query.get("of") == "all", moment(self._clock(), who.zone).date()
+        of_all, today = query.get("of") == "all", moment(self._core.clock(), who.zone).date()
         known, is_whole = await self._remembered(who.view, of_all=of_all)
         order = entries.by_topic if spot.order == "topic" else entries.newest_first
         part = pages.part_of(await asyncio.to_thread(order, known), str(spot.part))
@@ -336,11 +335,11 @@ class MemoryBrowser:
         who = self._visits.of(request)
         if not who.view.space:
             return pages.page(request, "memory_closed.html")
-        language, now = pages.language(request), self._clock()
+        language, now = pages.language(request), self._core.clock()
         is_owner = visitor_of(request).is_owner
         ordered = await self._ordered(who.view)
         today = moment(now, who.zone).date()
-        status = await status_of(self._memory, self._database, who.view, today, ordered)
+        status = await status_of(self._memory, self._core.database, who.view, today, ordered)
         first = number_of(request, "from", 0)
         shown = ordered[first : first + LISTED]
         return pages.page(
@@ -399,7 +398,7 @@ class MemoryBrowser:
     ) -> Mapping[int, Age]:
         """The ages of the entries of a part of a note."""
         is_shared = _is_shared(path)
-        space, today = who.view.space, moment(self._clock(), who.zone).date()
+        space, today = who.view.space, moment(self._core.clock(), who.zone).date()
         work = partial(
             of_note,
             pages.language(request),

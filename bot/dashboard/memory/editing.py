@@ -18,7 +18,8 @@ import structlog
 from aiohttp import web
 
 from bot.channel.http import shared
-from bot.clock import Clock, moment
+from bot.clock import moment
+from bot.core import Core
 from bot.dashboard import pages
 from bot.dashboard.memory.browsing import (
     FILE,
@@ -40,7 +41,6 @@ from bot.memory.memory import SHARED_VIEW, Memory
 from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import NoteChanged, day_note
 from bot.memory.versions import ForgottenMeanwhile, Kind
-from bot.storage import Database
 
 MOST_ENTRY = 4_000  # characters of an entry
 COMPARED = 2_000  # lines of each side of a comparison
@@ -85,20 +85,11 @@ class Sent:
 class MemoryEditor:
     """The visitor's own notes, which each changes for themselves; or those of everyone."""
 
-    def __init__(
-        self,
-        visits: Visits,
-        memory: Memory,
-        database: Database,
-        clock: Clock,
-        *,
-        of_all: bool = False,
-    ) -> None:
+    def __init__(self, core: Core, visits: Visits, memory: Memory, *, of_all: bool = False) -> None:
         """With `of_all` it is what is shared with everyone, and the owner alone changes it."""
         self._visits = visits
         self._memory = memory
-        self._database = database
-        self._clock = clock
+        self._core = core
         self._of_all = of_all
         self._at = OF_ALL if of_all else FILES
 
@@ -193,7 +184,7 @@ class MemoryEditor:
 
     async def _add(self, request: web.Request) -> web.Response:
         who, sent = self._who(request), await _sent(request)
-        words, now = sent.text.strip(), moment(self._clock(), who.zone)
+        words, now = sent.text.strip(), moment(self._core.clock(), who.zone)
         if not words or len(words) > MOST_ENTRY:
             return pages.refuse_status(request, 400)
         path, notes = sent.path or day_note(now), self._memory.notes
@@ -230,7 +221,7 @@ class MemoryEditor:
     async def _change_entry(self, request: web.Request) -> web.Response:
         """Put what was sent in the place of an entry, as said today by whoever sends it."""
         who, sent = self._who(request), await _sent(request, of_all=self._of_all)
-        today = moment(self._clock(), who.zone).date()
+        today = moment(self._core.clock(), who.zone).date()
         words, spot = sent.text.strip(), sent.spot or Spot(of_all=self._of_all)
         if not words or len(words) > MOST_ENTRY:
             return pages.refuse_status(request, 400)
@@ -285,8 +276,8 @@ class MemoryEditor:
         chosen = number_of(request, "version", 0)
         held = await self._held(who, path)
         space = who.view.space
-        listed = await self._database.read(lambda tx: versions.listed(tx, space, path))
-        then = await self._database.read(lambda tx: versions.text_of(tx, space, path, chosen))
+        listed = await self._core.database.read(lambda tx: versions.listed(tx, space, path))
+        then = await self._core.database.read(lambda tx: versions.text_of(tx, space, path, chosen))
         if chosen and then is None:
             return pages.refuse_status(request, 404)
         return pages.page(
@@ -308,7 +299,9 @@ class MemoryEditor:
         chosen, space = pages.whole(sent.text, -1, ROW_DIGITS), who.view.space
         if chosen < 0:
             return pages.refuse_status(request, 400)
-        then = await self._database.read(lambda tx: versions.text_of(tx, space, sent.path, chosen))
+        then = await self._core.database.read(
+            lambda tx: versions.text_of(tx, space, sent.path, chosen)
+        )
         if then is None:
             return pages.refuse_status(request, 404)
         return await self._change(request, replace(sent, text=then), "back")
@@ -344,7 +337,7 @@ class MemoryEditor:
             ExchangeError: it is none that could be written back.
         """
         layout.resolve(who.view, path, writing=True)
-        since = await self._database.read(lambda tx: versions.number(tx, who.view.space))
+        since = await self._core.database.read(lambda tx: versions.number(tx, who.view.space))
         data = await self._memory.files.data(who.view, path, MAX_WRITE + 1)
         return Held(path, exchange.checked(path, data), since)
 
@@ -355,9 +348,9 @@ class MemoryEditor:
             ForgottenMeanwhile: something was forgotten since it was shown.
             ToolError: the database does not take it.
         """
-        space, now = who.view.space, self._clock()
+        space, now = who.view.space, self._core.clock()
         try:
-            return await self._database.write(
+            return await self._core.database.write(
                 lambda tx: versions.keep(tx, space, path, said, kind=kind, now=now, since=since)
             )
         except StorageError as error:

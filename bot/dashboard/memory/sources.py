@@ -19,7 +19,7 @@ from bot.memory.claims import Claim
 from bot.memory.memory import Memory
 from bot.memory.note_store import MAX_WRITE
 from bot.messages import BEFORE, Quote
-from bot.sessions import browsing, sources
+from bot.sessions import browsing, search
 from bot.sessions.browsing import Found
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
@@ -60,7 +60,7 @@ class MemorySources:
                     "where": place_of(language, each),
                     "link": _link_of(tx, view, session, each),
                 }
-                for each in seen(view, sources.of_reply(tx, session, reply))
+                for each in seen(view, search.quotes_of_reply(tx, session, reply))
             ]
 
         return web.json_response(await self._database.read(read), headers=pages.NO_STORE)

@@ -1,11 +1,12 @@
-"""Vectors that were made before, kept beside the index so that a rebuild does not ask again."""
+"""Vectors that were made before, kept so that a rebuild of the index does not ask again."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import apsw
 import structlog
@@ -14,7 +15,7 @@ from bot.clock import DAY_MS
 from bot.errors import StorageError
 from bot.memory.embed import Identity
 from bot.memory.index.schema import BUSY_TIMEOUT_MS, remove, run
-from bot.storage import SharedDatabase, Transaction, Value, files, marks
+from bot.storage import Row, SharedDatabase, Transaction, Value, files, marks
 
 T = TypeVar("T")
 
@@ -39,64 +40,79 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-class EmbeddingCache:
-    """Vectors by (provider, model, endpoint, hash of the text), in a file of their own.
+class Cache(ABC):
+    """Vectors by (provider, model, endpoint, hash of the text); it never makes anything fail.
 
     An empty vector marks a text that the embedder refuses, so that it is not asked for it again.
-    A damaged or missing file is a cache that knows nothing; it never makes anything fail.
+    All wait, so they are used in threads.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._connection: apsw.Connection | None = None
+    table: ClassVar[str]
 
     def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
         """The packed vectors that are known, by hash."""
         key, day = key_of(identity), now // DAY_MS
         known: dict[bytes, bytes] = {}
-
-        def work(connection: apsw.Connection) -> None:
-            for at in range(0, len(hashes), _GROUP):
-                group = hashes[at : at + _GROUP]
-                named = f"identity = ? AND hash IN ({marks(group)})"
-                sql = f"SELECT hash, vector FROM embeddings WHERE {named}"
-                rows = run(connection, sql, (key, *group))
-                known.update((row[0], row[1]) for row in rows)
-                if rows:
-                    sql = f"UPDATE embeddings SET used = ? WHERE used < ? AND {named}"
-                    run(connection, sql, (day, day, key, *group))
-
-        self._use(work)
+        for group in _groups(hashes):
+            of_group = f"{self.table} WHERE identity = ? AND hash IN ({marks(group)})"
+            found = f"SELECT hash, vector, used < ? FROM {of_group}"
+            rows = self._read(found, (day, key, *group))
+            known.update((bytes(row[0]), bytes(row[1])) for row in rows)
+            if old := [bytes(row[0]) for row in rows if row[2]]:
+                used = f"UPDATE {self.table} SET used = ? WHERE used < ? AND identity = ?"
+                self._write(f"{used} AND hash IN ({marks(old)})", (day, day, key, *old))
         return known
 
     def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
         """Keep packed vectors."""
         key, day = key_of(identity), now // DAY_MS
-
-        def work(connection: apsw.Connection) -> None:
-            with connection:
-                connection.executemany(  # pyright: ignore[reportUnknownMemberType]
-                    "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)",
-                    ((key, hashed, dims, day, vector) for hashed, vector in vectors.items()),
-                )
-
-        if vectors:
-            self._use(work)
+        for group in _groups(list(vectors.items())):
+            self._write(
+                f"INSERT INTO {self.table}(identity, hash, dims, used, vector) VALUES "
+                + ", ".join(["(?, ?, ?, ?, ?)"] * len(group))
+                + " ON CONFLICT(hash, identity) DO UPDATE SET dims = excluded.dims,"
+                " used = excluded.used, vector = excluded.vector",
+                [each for hashed, vector in group for each in (key, hashed, dims, day, vector)],
+            )
 
     def forget(self, hashes: Iterable[bytes]) -> int:
         """Drop what was kept for these texts, from whatever embedder; returns how many."""
-        wanted = tuple(hashes)
+        gone = 0
+        for group in _groups([*hashes]):
+            named = f"{self.table} WHERE hash IN ({marks(group)})"
+            gone += len(self._write(f"DELETE FROM {named} RETURNING hash", group))
+        return gone
 
-        def work(connection: apsw.Connection) -> int:
-            gone = 0
-            with connection:
-                for hashed in wanted:
-                    run(connection, "DELETE FROM embeddings WHERE hash = ?", (hashed,))
-                    gone += connection.changes()
-            run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
-            return gone
+    def prune(self, now: int) -> None:
+        """Drop what was not used for a long time."""
+        self._write(f"DELETE FROM {self.table} WHERE used < ?", (now // DAY_MS - KEPT_DAYS,))
 
-        return self._use(work) or 0
+    def close(self) -> None:  # noqa: B027 - not all hold anything
+        """Release what it holds."""
+
+    @abstractmethod
+    def _read(self, sql: str, parameters: Sequence[Value]) -> list[Row]:
+        """The rows of a statement that changes nothing; none when it failed."""
+
+    @abstractmethod
+    def _write(self, sql: str, parameters: Sequence[Value]) -> list[Row]:
+        """The rows of a statement; none when it failed."""
+
+
+class EmbeddingCache(Cache):
+    """A cache in a file of its own; a damaged or missing file is one that knows nothing."""
+
+    table = "embeddings"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: apsw.Connection | None = None
+
+    def forget(self, hashes: Iterable[bytes]) -> int:
+        """See `Cache.forget`; nothing is left in the file or its log."""
+        gone = super().forget(hashes)
+        self._write("PRAGMA wal_checkpoint(TRUNCATE)", ())
+        return gone
 
     def keep_only(self, hashes: Iterable[bytes]) -> None:
         """Drop what was kept for any other text, from whatever embedder."""
@@ -114,16 +130,16 @@ class EmbeddingCache:
 
         self._use(work)
 
-    def prune(self, now: int) -> None:
-        """Drop what was not used for a long time."""
-        oldest = now // DAY_MS - KEPT_DAYS
-        self._use(lambda each: run(each, "DELETE FROM embeddings WHERE used < ?", (oldest,)))
-
     def close(self) -> None:
         """Release the file."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+
+    def _read(self, sql: str, parameters: Sequence[Value]) -> list[Row]:
+        return self._use(lambda connection: run(connection, sql, parameters)) or []
+
+    _write = _read
 
     def _use(self, work: Callable[[apsw.Connection], T]) -> T | None:
         """Do something with the file, an empty one if it is damaged; None when it failed."""
@@ -151,99 +167,36 @@ class EmbeddingCache:
         return connection
 
 
-class RowCache:
-    """`bot.memory.index.engine.Cache` in a table."""
+class RowCache(Cache):
+    """A cache in a table of a database that many nodes share."""
+
+    table = "memory_embeddings"
 
     def __init__(self, database: SharedDatabase) -> None:
         self._database = database
 
-    def get(self, identity: Identity, hashes: Sequence[bytes], now: int) -> dict[bytes, bytes]:
-        """See `Cache.get`."""
-        key, day = key_of(identity), now // DAY_MS
-        known: dict[bytes, bytes] = {}
+    def _read(self, sql: str, parameters: Sequence[Value]) -> list[Row]:
+        return self._quietly(self._database.read_now, sql, parameters)
 
-        def read(tx: Transaction) -> bool:
-            is_old = False
-            for at in range(0, len(hashes), _GROUP):
-                group = hashes[at : at + _GROUP]
-                rows = tx.execute(
-                    "SELECT hash, vector, used < ? FROM memory_embeddings WHERE identity = ?"
-                    f" AND hash IN ({marks(group)})",
-                    (day, key, *group),
-                )
-                known.update((bytes(row[0]), bytes(row[1])) for row in rows)
-                is_old = is_old or any(row[2] for row in rows)
-            return is_old
+    def _write(self, sql: str, parameters: Sequence[Value]) -> list[Row]:
+        return self._quietly(self._database.write_now, sql, parameters)
 
-        def use(tx: Transaction) -> None:
-            for hashed in known:
-                tx.execute(
-                    "UPDATE memory_embeddings SET used = ? WHERE used < ? AND hash = ?"
-                    " AND identity = ?",
-                    (day, day, hashed, key),
-                )
-
+    def _quietly(
+        self,
+        run_now: Callable[[Callable[[Transaction], list[Row]]], list[Row]],
+        sql: str,
+        parameters: Sequence[Value],
+    ) -> list[Row]:
         try:
-            if self._database.read_now(read):
-                self._database.write_now(use)
+            return run_now(lambda tx: tx.execute(sql, parameters))
         except StorageError as error:
             log.warning("memory.cache_failed", error=type(error).__name__)
-        return known
+            return []
 
-    def put(self, identity: Identity, vectors: Mapping[bytes, bytes], dims: int, now: int) -> None:
-        """See `Cache.put`."""
-        key, day = key_of(identity), now // DAY_MS
-        rows = list(vectors.items())
 
-        def work(tx: Transaction) -> None:
-            for at in range(0, len(rows), _GROUP):
-                group = rows[at : at + _GROUP]
-                values: list[Value] = [
-                    each for hashed, vector in group for each in (key, hashed, dims, day, vector)
-                ]
-                tx.execute(
-                    "INSERT INTO memory_embeddings(identity, hash, dims, used, vector) VALUES "
-                    + ", ".join(["(?, ?, ?, ?, ?)"] * len(group))
-                    + " ON CONFLICT(hash, identity) DO UPDATE SET dims = excluded.dims,"
-                    " used = excluded.used, vector = excluded.vector",
-                    values,
-                )
-
-        if rows:
-            self._quietly(work)
-
-    def forget(self, hashes: Iterable[bytes]) -> int:
-        """See `Cache.forget`."""
-        wanted = tuple(hashes)
-
-        def work(tx: Transaction) -> int:
-            return sum(
-                len(
-                    tx.execute(
-                        "DELETE FROM memory_embeddings WHERE hash = ? RETURNING hash", (hashed,)
-                    )
-                )
-                for hashed in wanted
-            )
-
-        return self._quietly(work) or 0
-
-    def prune(self, now: int) -> None:
-        """See `Cache.prune`."""
-        oldest = now // DAY_MS - KEPT_DAYS
-        self._quietly(
-            lambda tx: len(tx.execute("DELETE FROM memory_embeddings WHERE used < ?", (oldest,)))
-        )
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def _quietly(self, work: Callable[[Transaction], int | None]) -> int | None:
-        try:
-            return self._database.write_now(work)
-        except StorageError as error:
-            log.warning("memory.cache_failed", error=type(error).__name__)
-            return None
+def _groups(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The items in groups, each for one statement."""
+    return (items[at : at + _GROUP] for at in range(0, len(items), _GROUP))
 
 
 def key_of(identity: Identity) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,24 +12,23 @@ from typing import Literal, TypeVar
 import apsw
 import structlog
 
-from bot.memory import chunking, words
+from bot.memory import words
 from bot.memory.chunking import Passage
-from bot.memory.embed import Embedder, identity
+from bot.memory.embed import Embedder
 from bot.memory.index import note_files, schema
-from bot.memory.index.engine import DimsChanged, Packed, SourceRow, Store
+from bot.memory.index.engine import Chunks, Generation, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.queries import FileReader
 from bot.memory.index.schema import (
     EXTENSION_ERRORS,
     SCOPE_MARK,
     VECTORS,
     Extension,
-    Generation,
     IndexFile,
     run,
 )
 from bot.memory.note_store import NoteStore
-from bot.memory.search import BEING_BUILT, Building, Counts, Forgotten, Probe
-from bot.storage import Row, Value, fulltext, marks
+from bot.memory.search import Building, Counts, Forgotten, Probe
+from bot.storage import Row, Value, marks
 
 T = TypeVar("T")
 
@@ -46,17 +45,20 @@ MENDED = (
 log = structlog.get_logger(__name__)
 
 
-class FileStore(Store):  # the tables of an index are one thing to write
-    """The writing side of one generation of the index file."""
+class FileStore(Store, Writing):
+    """The writing side of one generation of the index file, whether in a transaction or not."""
 
     bare_column = "bits"
 
     def __init__(self, file: IndexFile, generation: Generation) -> None:
         super().__init__(generation)
-        self._tables = generation.tables
         self.has_vec = file.has_vec
         self._file = file
         self._connection = file.connection
+
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """See `Store.run`."""
+        return run(self._connection, schema.tables(self.generation, sql), parameters)
 
     def commit(self, work: Callable[[FileStore], T]) -> T:
         """See `Store.commit`; here it is run once."""
@@ -64,107 +66,28 @@ class FileStore(Store):  # the tables of an index are one thing to write
             return work(self)
         raise AssertionError  # what goes wrong is raised within
 
-    def dims(self) -> int:
-        """The length of the vectors; 0 until there are any."""
-        rows = self.run("SELECT dims FROM generations WHERE id = ?", (self.generation.id,))
-        return int(rows[0][0]) if rows else 0
-
     def fit(self, dims: int) -> None:
         """See `Store.fit`."""
         with self._connection:
-            sql = "UPDATE generations SET dims = ? WHERE id = ?"
+            sql = "UPDATE generations@ SET dims = ? WHERE id = ?"
             self.run(sql, (dims, self.generation.id))
             self._make_vectors(dims)
-
-    # --- sources ----------------------------------------------------------------------------------
-
-    def put(self, source: SourceRow, chunks: Sequence[tuple[Passage, Packed | None]]) -> None:
-        """Store a source with its chunks and their vectors, in the place of what it was before.
-
-        One that another program has stored just so meanwhile is left as it is.
-        """
-        self.run("INSERT OR IGNORE INTO partitions@(name) VALUES (?)", (source.partition,))
-        named = self.run("SELECT id FROM partitions@ WHERE name = ?", (source.partition,))
-        partition = int(named[0][0])
-        old = self.run(
-            "SELECT id, hash, mtime, size, inode, at, problem FROM sources@"
-            " WHERE kind = ? AND partition = ? AND name = ?",
-            (source.kind, partition, source.name),
-        )
-        for identifier, *before in old:
-            if (*before,) == source.look:
-                return
-            self._remove(int(identifier))
-        self.run(
-            """INSERT INTO sources@(kind, partition, name, space, path, hash, mtime, size, inode,
-                   at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
-            source.row(partition),
-        )
-        identifier = self._connection.last_insert_rowid()
-        count, length = 0, 0
-        for passage, packed in chunks:
-            length += self._put_chunk((identifier, partition), passage, packed)
-            count += 1
-        self._count(partition, count, length)
-
-    def remove(self, sources: Iterable[int]) -> None:
-        """Take sources out."""
-        with self._connection:
-            for source in sources:
-                self._remove(source)
 
     def forget(
         self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
     ) -> tuple[Forgotten, list[str]]:
-        """Remove notes by path, and every source in some partitions that holds one of the texts.
-
-        Nothing of them is left in the file or its log. Also the texts that their vectors were of.
-        """
-        notes, said = self.sources("memory"), self.sources("transcript")
-        wanted = {known.id for (_, name), known in notes.items() if name in paths}
-        for folded in filter(None, map(fulltext.folded, texts)):
-            rows = self.run(
-                f"""SELECT DISTINCT c.source FROM chunks@ c JOIN partitions@ p ON p.id = c.partition
-                    WHERE p.name IN ({marks(partitions)}) AND instr(folded(c.body), ?) > 0""",
-                (*partitions, folded),
-            )
-            wanted.update(int(row[0]) for row in rows)
-        of_vectors = [
-            text
-            for source in wanted
-            for row in self.run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
-            for text in chunking.windows_of(str(row[0]), str(row[1]))
-        ]
-
-        def work(_: FileStore) -> list[bool]:
-            self._file.drop_unfinished()  # what is being built may hold them too
-            return [each for source in wanted for each in self._remove(source)]
-
-        removed = self.commit(work)
+        """See `Store.forget`; nothing is left in the file or its log either."""
+        self._file.drop_unfinished()  # what is being built may hold them too
+        found = super().forget(paths, texts, partitions)
         self.run("INSERT INTO chunks_text@(chunks_text@) VALUES ('optimize')")
         self.run("PRAGMA wal_checkpoint(TRUNCATE)")
-        documents = len(wanted & {known.id for known in said.values()})
-        return Forgotten(len(removed), sum(removed), documents), of_vectors
+        return found
 
-    # --- vectors ----------------------------------------------------------------------------------
-
-    def set_vectors(self, chunk: int, packed: Packed | None, problem: str) -> None:
-        """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
-        if problem:
-            self.run(
-                "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind <> 'transcript' "
-                "AND id = (SELECT source FROM chunks@ WHERE id = ?)",
-                (problem, chunk),
-            )
-        rows = self.run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,))
-        if packed is not None and rows:
-            self.run(
-                "UPDATE chunks@ SET bits = ?, vectors = ?, signs = ? WHERE id = ?",
-                (*packed, chunk),
-            )
-            self._put_bits(chunk, int(rows[0][0]), packed.bits)
-            # Readers that keep signs know only of later chunks; this is none.
-            self.run("UPDATE generations SET epoch = epoch + 1 WHERE id = ?", (self.generation.id,))
+    def counts(self) -> Counts:
+        """See `Store.counts`; with the `size` of the file and its log, in bytes."""
+        path = self._file.path
+        size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
+        return replace(super().counts(), size=size)
 
     def rebuild_vectors(self) -> None:
         """Fill the vector table from the chunks, when it was written without sqlite-vec."""
@@ -180,7 +103,13 @@ class FileStore(Store):  # the tables of an index are one thing to write
         for identifier, partition, bits in rows:
             self._put_bits(int(identifier), int(partition), bits)
 
-    # ----------------------------------------------------------------------------------------------
+    # --- in a transaction -------------------------------------------------------------------------
+
+    def _add_partition(self, name: str) -> list[Row]:
+        return self.run("INSERT INTO partitions@(name) VALUES (?) RETURNING id", (name,))
+
+    def _put_chunks(self, source: int, partition: int, chunks: Chunks) -> int:
+        return sum(self._put_chunk((source, partition), *each) for each in chunks)
 
     def _put_chunk(self, place: tuple[int, int], passage: Passage, packed: Packed | None) -> int:
         """Store a chunk of a (source, partition); how many words it has."""
@@ -205,6 +134,30 @@ class FileStore(Store):  # the tables of an index are one thing to write
             self._put_bits(identifier, place[1], packed.bits)
         return length
 
+    def _put_vectors(self, chunk: int, partition: int, packed: Packed) -> None:
+        sql = "UPDATE chunks@ SET bits = ?, vectors = ?, signs = ? WHERE id = ?"
+        self.run(sql, (*packed, chunk))
+        self._put_bits(chunk, partition, packed.bits)
+        # Readers that keep signs know only of later chunks; this is none.
+        self.run("UPDATE generations@ SET epoch = epoch + 1 WHERE id = ?", (self.generation.id,))
+
+    def _unindex(self, chunks: Mapping[int, bool]) -> None:
+        for identifier, has_vectors in chunks.items():
+            self.run("DELETE FROM chunks_text@ WHERE rowid = ?", (identifier,))
+            if has_vectors and self.has_vec:
+                self.run("DELETE FROM chunks_vectors@ WHERE rowid = ?", (identifier,))
+
+    def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
+        found = (
+            self.run(
+                f"""SELECT DISTINCT c.source FROM chunks@ c JOIN partitions@ p ON p.id = c.partition
+                    WHERE p.name IN ({marks(partitions)}) AND instr(folded(c.body), ?) > 0""",
+                (*partitions, text),
+            )
+            for text in texts
+        )
+        return (int(row[0]) for rows in found for row in rows)
+
     def _put_bits(self, chunk: int, partition: int, bits: bytes) -> None:
         if self.has_vec:
             self.run(
@@ -216,34 +169,9 @@ class FileStore(Store):  # the tables of an index are one thing to write
         if self.has_vec:
             self.run(VECTORS.replace("{bits}", str(-(-dims // 8) * 8)))
 
-    def _remove(self, source: int) -> list[bool]:
-        """Take a source out; for each of its chunks, whether it had vectors."""
-        rows = self.run(
-            "SELECT id, partition, length, bits IS NOT NULL FROM chunks@ WHERE source = ?",
-            (source,),
-        )
-        for identifier, partition, length, has_vectors in rows:
-            self.run("DELETE FROM chunks_text@ WHERE rowid = ?", (identifier,))
-            if has_vectors and self.has_vec:
-                self.run("DELETE FROM chunks_vectors@ WHERE rowid = ?", (identifier,))
-            self._count(int(partition), -1, -int(length))
-        self.run("DELETE FROM chunks@ WHERE source = ?", (source,))
-        self.run("DELETE FROM sources@ WHERE id = ?", (source,))
-        return [bool(row[3]) for row in rows]
 
-    def _count(self, partition: int, chunks: int, length: int) -> None:
-        self.run(
-            "UPDATE partitions@ SET chunks = chunks + ?, length = length + ? WHERE id = ?",
-            (chunks, length, partition),
-        )
-
-    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """See `Store.run`."""
-        return run(self._connection, self._tables(sql), parameters)
-
-
-class FileRows:  # they share what is known of the file
-    """`bot.memory.index.engine.Rows` in a file; used by one thread, but for `reader` and `probe`.
+class FileRows(Rows):
+    """`Rows` in a file; used by one thread, but for `reader` and `probe`.
 
     `broken` says that the file was found damaged.
     """
@@ -251,19 +179,13 @@ class FileRows:  # they share what is known of the file
     def __init__(
         self, notes: NoteStore, folder: Path, embedder: Embedder, extension: Extension
     ) -> None:
+        super().__init__(embedder)
         self.path = folder / schema.NAME
-        self.broken = False
-        self.generation = ""  # another one after each rebuild, by whatever program
         self._notes = notes
-        self._embedder = embedder
         self._extension = extension
         self._file: IndexFile | None = None
-        self._opened = 0  # how often a file was
         self._turn: int | None = None  # held while this program builds
-        self._at_work = 0  # the generation that is written to, or was last
-        self.outdated = 0  # the generation whose vectors have another length than the embedder's
         self._saved: list[SourceRow] = []  # the documents of one that is given up
-        self._known: Counts | None = None  # what is in the file, or was
 
     @property
     def are_there(self) -> bool:
@@ -277,14 +199,11 @@ class FileRows:  # they share what is known of the file
 
     def can_mend(self, error: Exception) -> bool:
         """Note what is wrong with the file; True when another one, or other rows, mend it."""
-        if isinstance(error, DimsChanged):
-            self.outdated = self._at_work
-        elif isinstance(error, MENDED):
+        if isinstance(error, MENDED):
             self.broken = not self._are_superseded()
             log.warning("memory.index_rebuilt", reason=type(error).__name__)
-        else:
-            return False
-        return True
+            return True
+        return super().can_mend(error)
 
     def tidy(self) -> None:
         """Open the file at the start, without what earlier programs left."""
@@ -310,25 +229,16 @@ class FileRows:  # they share what is known of the file
         if turn is not None:
             os.close(turn)
 
-    def fitting(self) -> FileStore | None:
-        """The live rows, or None when there are none or others have to be made."""
-        opened = self._opened_file()
-        live = opened.live()
-        if (
-            live is None
-            or live.id == self.outdated
-            or not live.is_made_by(identity(self._embedder))
-        ):
-            return None
-        self.outdated = 0
-        return self._store(opened, live)
+    def fitting(self) -> Store | None:
+        """See `Rows.fitting`; a file that is damaged or gone is made anew first."""
+        self._opened_file()
+        return super().fitting()
 
-    def begin(self) -> tuple[FileStore, list[SourceRow]]:
+    def begin(self) -> tuple[Store, list[SourceRow]]:
         """Rows to fill, and the documents that were in the live ones."""
         opened = self._opened_file()
         self._save(opened)
-        begun = opened.begin(chunking.VERSION, identity(self._embedder), self.outdated)
-        return self._store(opened, begun), self._saved
+        return self._at(opened.begin(self._embedder, self.outdated)), self._saved
 
     def put_live(self, store: Store) -> None:
         """Let searches read what was built."""
@@ -336,47 +246,9 @@ class FileRows:  # they share what is known of the file
         self.outdated, self._saved = 0, []
         self.generation = f"{self._opened}.{store.generation.id}"
 
-    def live(self) -> FileStore | None:
-        """The rows that searches read; None while there are none that can be written to."""
-        if self._file is None or self.need_attention():
-            return None
-        live = self._file.live()
-        return self._store(self._file, live) if live is not None else None
-
-    def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
-        """The contents in numbers, and what is missing; before the first rows if all is well.
-
-        While the file is made anew it is what it held before.
-        """
-        live = self._file.live() if self._file is not None else None
-        if self._file is not None and live is not None:
-            size = sum(p.stat().st_size for p in self.path.parent.glob(f"{self.path.name}*"))
-            self._known = replace(FileStore(self._file, live).counts(), size=size)
-            if not self._file.has_vec and self._embedder.provider != "none":
-                return self._known, "sqlite-vec cannot be loaded: a slower way is used"
-        elif self._known is None and is_well:
-            return None, BEING_BUILT
-        return self._known, ""
-
     def building(self) -> Building | None:
         """See `Rows.building`."""
-        opened = self._file
-        if opened is None:
-            return None
-        live, made = opened.live(), identity(self._embedder)
-        is_usable = live is not None and live.id != self.outdated
-        usable = live if is_usable else None
-        if usable is not None and usable.is_made_by(made):
-            return None
-        filling = opened.filling(chunking.VERSION, made, self.outdated)
-        done = FileStore(opened, filling).counts().files if filling is not None else 0
-        before = FileStore(opened, live).counts() if live is not None else self._known
-        return Building(
-            done,
-            max(done, before.files if before is not None else 0),
-            beside=live is not None,
-            by_meaning=usable is not None and usable.embedder == made,
-        )
+        return super().building() if self._file is not None else None
 
     def reader(self) -> FileReader:
         """See `Rows.reader`."""
@@ -392,6 +264,18 @@ class FileRows:  # they share what is known of the file
                 why = f"sqlite-vec cannot be loaded: {type(error).__name__}"
                 return Probe(ok=False, detail=why)
             return Probe(ok=True, detail=f"sqlite-vec {version}")
+
+    def _generations(self, which: str, parameters: Sequence[Value] = ()) -> Sequence[Generation]:
+        opened = self._file
+        return () if opened is None else schema.generations(opened.connection, which, parameters)
+
+    def _store(self, generation: Generation) -> FileStore:
+        assert self._file is not None  # noqa: S101 - it has this generation
+        return FileStore(self._file, generation)
+
+    def _slow(self) -> str:
+        has_vec = self._file is not None and self._file.has_vec
+        return "" if has_vec else "sqlite-vec cannot be loaded: a slower way is used"
 
     def _opened_file(self) -> IndexFile:
         """The file that is there; a damaged one is replaced by an empty one."""
@@ -410,12 +294,6 @@ class FileRows:  # they share what is known of the file
             self._at_work = 0
             self.broken = False
         return self._file
-
-    def _store(self, opened: IndexFile, generation: Generation) -> FileStore:
-        self._at_work = generation.id
-        if generation.is_live:
-            self.generation = f"{self._opened}.{generation.id}"
-        return FileStore(opened, generation)
 
     def _save(self, opened: IndexFile) -> None:
         """Keep the documents of an index that is given up, as far as it can still be read."""
@@ -487,7 +365,7 @@ def _look(connection: apsw.Connection, notes: NoteStore, *, has_vec: bool) -> He
     if live is None:
         return Health("building")
     notes_there = "SELECT name, id, mtime, size, inode FROM sources@ WHERE kind = 'memory'"
-    rows = run(connection, live.tables(notes_there))
+    rows = run(connection, schema.tables(live, notes_there))
     known = {name: note_files.Known(number, (*look,)) for name, number, *look in rows}
     changed, gone = note_files.differences(notes, known, {})
     return Health("ready", len(changed) + len(gone))

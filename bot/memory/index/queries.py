@@ -15,7 +15,8 @@ import structlog
 
 from bot.memory import vectors, words
 from bot.memory.index import schema
-from bot.memory.index.schema import Extension, Generation, connect, run
+from bot.memory.index.engine import Generation
+from bot.memory.index.schema import Extension, connect, run
 from bot.memory.periods import Period
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
@@ -288,7 +289,7 @@ class FileReader:
     def _run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         if self._generation is None:
             return []
-        return run(self._connection, self._generation.tables(sql), parameters)
+        return run(self._connection, schema.tables(self._generation, sql), parameters)
 
 
 def not_among(paths: Sequence[str]) -> str:

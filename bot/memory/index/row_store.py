@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from bot.memory import chunking, words
-from bot.memory.chunking import Passage
+from bot.memory import words
 from bot.memory.index import note_files
-from bot.memory.index.engine import Generation, Packed, SourceRow, Store
+from bot.memory.index.engine import Chunks, Generation, Packed, Store, Writing
 from bot.memory.index.note_files import Note
 from bot.memory.note_store import NoteStore
 from bot.memory.row_notes import RowNotes, seen_of
-from bot.memory.search import Counts, Forgotten
+from bot.memory.search import Counts
 from bot.memory.words import Tokenize
 from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
 
@@ -85,20 +84,20 @@ class RowStore(Store):
         self._writer = writer
         self._tokenize = tokenize
 
-    def commit(self, work: Callable[[StoreWriting], T]) -> T:
-        """Do something in one transaction; it may be run more than once."""
-        return self._writer.write_now(
-            lambda tx: work(StoreWriting(tx, self.generation, self._tokenize))
-        )
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """See `Store.run`."""
+        named = tables(self.generation, sql)
+        return self._database.read_now(lambda tx: tx.execute(named, parameters))
 
-    def dims(self) -> int:
-        """The length of the vectors; 0 until there are any."""
-        rows = self.run("SELECT dims FROM memory_generations WHERE id = ?", (self.generation.id,))
-        return int(rows[0][0]) if rows else 0
+    def commit(self, work: Callable[[Writing], T]) -> T:
+        """See `Store.commit`."""
+        return self._writer.write_now(
+            lambda tx: work(RowWriting(tx, self.generation, self._tokenize))
+        )
 
     def fit(self, dims: int) -> None:
         """See `Store.fit`."""
-        first = "UPDATE memory_generations SET dims = ? WHERE id = ? AND dims = 0"
+        first = "UPDATE generations@ SET dims = ? WHERE id = ? AND dims = 0"
         self.commit(lambda each: each.run(first, (dims, self.generation.id)))
 
     def differences(
@@ -113,26 +112,6 @@ class RowStore(Store):
             return super().differences(notes, refused)
         return self._database.read_now(lambda tx: self._looks.differences(tx, self.generation.id))
 
-    def remove(self, sources: Iterable[int]) -> None:
-        """Take sources out."""
-        gone = tuple(sources)
-        self.commit(lambda each: [each.remove(source) for source in gone])
-
-    def forget(
-        self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
-    ) -> tuple[Forgotten, list[str]]:
-        """Remove notes by path, and every source in some partitions that holds one of the texts.
-
-        All generations lose them. Also the texts that their vectors were of.
-        """
-        return self.commit(lambda each: each.forget(paths, texts, partitions))
-
-    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """See `Store.run`."""
-        own = f"(SELECT * FROM memory_partitions WHERE generation = {self.generation.id})"
-        named = re.sub(r"(sources|chunks)@", r"memory_\1", sql.replace("partitions@", own))
-        return self._database.read_now(lambda tx: tx.execute(named, parameters))
-
     def counts(self) -> Counts:
         """See `Store.counts`; with the `size` of all generations, in bytes."""
         size = self.run(
@@ -142,123 +121,52 @@ class RowStore(Store):
         return replace(super().counts(), size=size[0][0])
 
 
-class StoreWriting:
-    """A transaction on a generation; see `bot.memory.index.engine.StoreWriting`."""
+class RowWriting(Writing):
+    """A transaction on a generation."""
+
+    bare_column = "vectors"
 
     def __init__(self, tx: Transaction, generation: Generation, tokenize: Tokenize) -> None:
-        self.run = tx.execute
+        self._tx = tx
         self._generation = generation
         self._tokenize = tokenize
 
-    def put(self, source: SourceRow, chunks: Sequence[tuple[Passage, Packed | None]]) -> None:
-        """Store a source with its chunks and their vectors, in the place of what it was before.
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """See `Writing.run`."""
+        return self._tx.execute(tables(self._generation, sql), parameters)
 
-        One that another node has stored just so meanwhile is left as it is.
-        """
-        partition = self._partition(source.partition)
-        for identifier, *before in self.run(
-            "SELECT id, hash, mtime, size, inode, at, problem FROM memory_sources"
-            " WHERE partition = ? AND kind = ? AND name = ?",
-            (partition, source.kind, source.name),
-        ):
-            if (bytes(before[0]), *before[1:]) == source.look:
-                return
-            self.remove(int(identifier))
-        rows = self.run(
-            """INSERT INTO memory_sources(kind, partition, name, space, path, hash, mtime, size,
-                   inode, at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-               RETURNING id""",
-            source.row(partition),
-        )
-        length = 0
-        for at in range(0, len(chunks), _ROWS):
-            length += self._put_chunks(int(rows[0][0]), partition, chunks[at : at + _ROWS])
-        self._count(partition, len(chunks), length)
-
-    def set_vectors(self, chunk: int, packed: Packed | None, problem: str) -> None:
-        """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
-        if problem:
-            self.run(
-                "UPDATE memory_sources SET problem = ? WHERE problem = '' AND kind <> 'transcript' "
-                "AND id = (SELECT source FROM memory_chunks WHERE id = ?)",
-                (problem, chunk),
-            )
-        rows = self.run("SELECT partition FROM memory_chunks WHERE id = ?", (chunk,))
-        if packed is not None and rows:
-            self.run("UPDATE memory_chunks SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
-            self._put_signs([(chunk, int(rows[0][0]), packed.bits)])
-
-    def remove(self, source: int) -> list[bool]:
-        """Take a source out; for each of its chunks, whether it had vectors."""
-        rows = self.run(
-            "SELECT partition, length, vectors IS NOT NULL FROM memory_chunks WHERE source = ?",
-            (source,),
-        )
-        self.run(
-            "DELETE FROM memory_signs WHERE chunk IN "
-            "(SELECT id FROM memory_chunks WHERE source = ?)",
-            (source,),
-        )
-        self.run("DELETE FROM memory_chunks WHERE source = ?", (source,))
-        self.run("DELETE FROM memory_sources WHERE id = ?", (source,))
-        if rows:
-            self._count(int(rows[0][0]), -len(rows), -sum(int(row[1]) for row in rows))
-        return [bool(row[2]) for row in rows]
-
-    def forget(
-        self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
-    ) -> tuple[Forgotten, list[str]]:
-        """See `RowStore.forget`."""
-        wanted: set[int] = set()
-        if paths:
-            named = f"kind = 'memory' AND name IN ({marks(paths)})"
-            rows = self.run(f"SELECT id FROM memory_sources WHERE {named}", paths)
-            wanted.update(int(row[0]) for row in rows)
-        folded = [each for each in map(fulltext.folded, texts) if each]
-        if folded and partitions:
-            rows = self.run(
-                "SELECT c.source, c.body FROM memory_chunks c JOIN memory_partitions p"
-                f" ON p.id = c.partition WHERE p.name IN ({marks(partitions)})",
-                tuple(partitions),
-            )
-            for source, body in rows:
-                text = fulltext.folded(str(body))
-                if any(each in text for each in folded):
-                    wanted.add(int(source))
-        of_vectors: list[str] = []
-        removed: list[bool] = []
-        documents = 0
-        for source in sorted(wanted):
-            for heading, body in self.run(
-                "SELECT heading, body FROM memory_chunks WHERE source = ?", (source,)
-            ):
-                of_vectors += chunking.windows_of(str(heading), str(body))
-            rows = self.run(
-                """SELECT s.kind, p.generation FROM memory_sources s
-                   JOIN memory_partitions p ON p.id = s.partition WHERE s.id = ?""",
-                (source,),
-            )
-            gone = self.remove(source)
-            if rows and rows[0][1] == self._generation.id:
-                removed += gone
-                documents += rows[0][0] == "transcript"
-        return Forgotten(len(removed), sum(removed), documents), of_vectors
-
-    # ----------------------------------------------------------------------------------------------
-
-    def _partition(self, name: str) -> int:
-        key = (self._generation.id, name)
-        ask = "SELECT id FROM memory_partitions WHERE generation = ? AND name = ?"
-        rows = self.run(ask, key) or self.run(
-            """INSERT INTO memory_partitions(generation, name, chunks, length)
+    def _add_partition(self, name: str) -> list[Row]:
+        return self.run(
+            """INSERT INTO partitions@(generation, name, chunks, length)
                VALUES (?, ?, 0, 0) RETURNING id""",
-            key,
+            (self._generation.id, name),
         )
-        return int(rows[0][0])
 
-    def _put_chunks(
-        self, source: int, partition: int, chunks: Sequence[tuple[Passage, Packed | None]]
-    ) -> int:
+    def _put_vectors(self, chunk: int, partition: int, packed: Packed) -> None:
+        self.run("UPDATE chunks@ SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
+        self._put_signs([(chunk, partition, packed.bits)])
+
+    def _unindex(self, chunks: Mapping[int, bool]) -> None:
+        if chunks:
+            self.run(f"DELETE FROM signs@ WHERE chunk IN ({marks(chunks)})", tuple(chunks))
+
+    def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
+        """See `Writing`: of every generation, as all of them lose it."""
+        rows = self.run(
+            "SELECT c.source, c.body FROM chunks@ c JOIN memory_partitions p"
+            f" ON p.id = c.partition WHERE p.name IN ({marks(partitions)})",
+            tuple(partitions),
+        )
+        bodies = ((int(source), fulltext.folded(str(body))) for source, body in rows)
+        return (source for source, body in bodies if any(text in body for text in texts))
+
+    def _put_chunks(self, source: int, partition: int, chunks: Chunks) -> int:
+        return sum(
+            self._put_some(source, partition, chunks[at : at + _ROWS])
+            for at in range(0, len(chunks), _ROWS)
+        )
+
+    def _put_some(self, source: int, partition: int, chunks: Chunks) -> int:
         """Store chunks of a source; how many words they have."""
         values: list[Value] = []
         total = 0
@@ -275,7 +183,7 @@ class StoreWriting:
             )
         one = "(?, ?, ?, ?, ?::bigint, ?, ?::bytea, ?, ?, ?::tsvector)"
         rows = self.run(
-            "INSERT INTO memory_chunks(source, partition, start_line, end_line, day, length,"
+            "INSERT INTO chunks@(source, partition, start_line, end_line, day, length,"
             f" vectors, heading, body, words) VALUES {', '.join([one] * len(chunks))} RETURNING id",
             values,
         )
@@ -291,17 +199,17 @@ class StoreWriting:
     def _put_signs(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         if rows:
             self.run(
-                "INSERT INTO memory_signs(chunk, partition, signs) VALUES "
+                "INSERT INTO signs@(chunk, partition, signs) VALUES "
                 + ", ".join(["(?, ?, ?::varbit)"] * len(rows))
                 + " ON CONFLICT(chunk) DO UPDATE SET signs = excluded.signs",
                 [value for *place, bits in rows for value in (*place, signs_of(bits))],
             )
 
-    def _count(self, partition: int, chunks: int, length: int) -> None:
-        self.run(
-            "UPDATE memory_partitions SET chunks = chunks + ?, length = length + ? WHERE id = ?",
-            (chunks, length, partition),
-        )
+
+def tables(generation: Generation, sql: str) -> str:
+    """SQL about the shared tables; what is read of partitions are a generation's own."""
+    own = f"(SELECT * FROM memory_partitions WHERE generation = {generation.id})"
+    return re.sub(r"(\w+)@", r"memory_\1", re.sub("(FROM|JOIN) partitions@", rf"\1 {own}", sql))
 
 
 def mark_of(partition: int) -> str:

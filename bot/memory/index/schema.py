@@ -14,14 +14,14 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from bot.memory.embed import Identity
+from bot.memory.embed import Embedder, Identity
 from bot.memory.index import engine
+from bot.memory.index.engine import Generation
 from bot.storage import Row, Value, files, fulltext
 
 NAME = "index.db"
@@ -89,13 +89,9 @@ Extension = Callable[[apsw.Connection], None]
 EXTENSION_ERRORS = (ImportError, OSError, AttributeError, apsw.Error)
 
 
-@dataclass(frozen=True, slots=True)
-class Generation(engine.Generation):
-    """A generation that has tables of its own."""
-
-    def tables(self, sql: str) -> str:
-        """SQL about this generation's tables."""
-        return sql.replace("@", f"_{self.id}")
+def tables(generation: Generation, sql: str) -> str:
+    """SQL about a generation's own tables, and that of the generations."""
+    return sql.replace("generations@", "generations").replace("@", f"_{generation.id}")
 
 
 class IndexFile:
@@ -135,35 +131,26 @@ class IndexFile:
         """The generation that searches read, if there is one."""
         return live(self.connection)
 
-    def begin(self, chunker: int, embedder: Identity, outdated: int) -> Generation:
+    def begin(self, embedder: Embedder, outdated: int) -> Generation:
         """A generation to fill: one that was begun this way and is not `outdated`, or a new one."""
-        made = (chunker, embedder.provider, embedder.model, embedder.endpoint)
+        *made, _ = which = engine.filling_for(embedder, outdated)
         with self.connection:
-            if (found := self.filling(chunker, embedder, outdated)) is not None:
-                return found
+            if found := generations(self.connection, engine.FILLING, which):
+                return found[0]
             sql = (
                 "INSERT INTO generations(chunker, provider, model, endpoint) VALUES (?, ?, ?, ?) "
                 "RETURNING id"
             )
             (row,) = run(self.connection, sql, made)
-            (begun,) = _generations(self.connection, "id = ?", row)
+            (begun,) = generations(self.connection, "id = ?", row)
             for statement in _TABLES:
-                run(self.connection, begun.tables(statement))
+                run(self.connection, tables(begun, statement))
             return begun
         raise AssertionError  # what goes wrong is raised within
 
-    def filling(self, chunker: int, embedder: Identity, outdated: int) -> Generation | None:
-        """The generation that was begun this way and is not `outdated`, if there is one."""
-        found = _generations(
-            self.connection,
-            "NOT is_live AND (chunker, provider, model, endpoint) = (?, ?, ?, ?) AND id != ?",
-            (chunker, embedder.provider, embedder.model, embedder.endpoint, outdated),
-        )
-        return found[0] if found else None
-
     def has(self, generation: int) -> bool:
         """False when another program has dropped it."""
-        return bool(_generations(self.connection, "id = ?", (generation,)))
+        return bool(generations(self.connection, "id = ?", (generation,)))
 
     def put_live(self, generation: int) -> None:
         """Let searches read a generation from now on, and drop all others.
@@ -209,13 +196,14 @@ def _check_format(connection: apsw.Connection) -> None:
 
 def live(connection: apsw.Connection) -> Generation | None:
     """The generation that searches read, if there is one."""
-    found = _generations(connection, "is_live")
+    found = generations(connection, "is_live")
     return found[0] if found else None
 
 
-def _generations(
+def generations(
     connection: apsw.Connection, which: str, parameters: Sequence[Value] = ()
 ) -> list[Generation]:
+    """The generations that a condition names, in their order."""
     rows = run(
         connection,
         "SELECT id, is_live, chunker, provider, model, endpoint, dims, epoch FROM generations"

@@ -27,8 +27,8 @@ from bot.config import MemoryConfig, Settings
 from bot.errors import EmbedderError, StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, NoEmbedder
-from bot.memory.index.cache import EmbeddingCache, RowCache, digest
-from bot.memory.index.engine import Cache, Rows, SourceRow, Store
+from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
+from bot.memory.index.engine import Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
 from bot.memory.index.note_files import Known
 from bot.memory.index.schema import NAME, Extension, load_vec, remove, run

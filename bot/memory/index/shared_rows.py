@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import apsw
 
 from bot.errors import IndexElsewhere, StorageError
-from bot.memory import chunking, vectors, words
-from bot.memory.embed import Embedder, Identity, identity
+from bot.memory import vectors, words
+from bot.memory.embed import Embedder, Identity
 from bot.memory.index import queries
-from bot.memory.index.engine import DimsChanged, Generation, SourceRow, Store
+from bot.memory.index.engine import FILLING, Generation, Rows, SourceRow, Store, filling_for
 from bot.memory.index.queries import BY_BITS, OF_TIME, Scope
 from bot.memory.index.row_store import Looks, RowStore, mark_of, signs_of
 from bot.memory.ranking import Candidate, Candidates, Request
-from bot.memory.search import BEING_BUILT, Building, Counts, Probe
+from bot.memory.search import Probe
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
 from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
@@ -32,8 +32,8 @@ MEND = "CREATE EXTENSION vector"
 SLOW = f"pgvector is not installed: a slower way is used; `{MEND}` mends it"
 
 
-class SharedRows:
-    """`bot.memory.index.engine.Rows` in the tables of `bot.storage.postgres_schema`.
+class SharedRows(Rows):
+    """`Rows` in the tables of `bot.storage.postgres_schema`.
 
     Every node writes what it knows to have changed. Only the one that `owns` the index builds
     other rows; for the others those that are there must do until then.
@@ -42,42 +42,20 @@ class SharedRows:
     def __init__(
         self, database: SharedDatabase, embedder: Embedder, owns: Callable[[], bool]
     ) -> None:
-        self.broken = False
-        self.generation = ""
+        super().__init__(embedder)
         self._database = database
         self._writer = database.beside()
-        self._embedder = embedder
         self._owns = owns
-        self.outdated = 0  # the generation whose vectors have another length than the embedder's
-        self._at_work = 0
         self._looks = Looks()
         self._tokenize = tokenizer(apsw.Connection(":memory:"))
-
-    @property
-    def are_there(self) -> bool:
-        """Always: whether the database answers is seen when it is asked."""
-        return True
 
     def need_attention(self) -> bool:
         """True if a rebuild is due, and this node's to do."""
         return (self.broken or bool(self.outdated)) and self._owns()
 
-    def can_mend(self, error: Exception) -> bool:
-        """See `Rows.can_mend`."""
-        if isinstance(error, DimsChanged):
-            self.outdated = self._at_work
-            return True
-        return False
-
-    def tidy(self) -> None:
-        """Nothing is left behind that a rebuild would not drop."""
-
     def take_turn(self) -> bool:
         """True for the node that has the index."""
         return self._owns()
-
-    def end_turn(self) -> None:
-        """Nothing: it is the node's for as long as it has the index."""
 
     def fitting(self) -> Store | None:
         """See `Rows.fitting`.
@@ -85,37 +63,28 @@ class SharedRows:
         Raises:
             IndexElsewhere: others have to be made, and by another node.
         """
-        live = self._database.read_now(live_generation)
-        is_fitting = (
-            live is not None
-            and live.id != self.outdated
-            and not self.broken
-            and live.is_made_by(identity(self._embedder))
-        )
-        if live is not None and is_fitting:
-            return self._store(live)
-        if not self._owns():
+        found = super().fitting()
+        if found is None and not self._owns():
             raise IndexElsewhere
-        return None
+        return found
 
     def begin(self) -> tuple[Store, list[SourceRow]]:
         """See `Rows.begin`."""
-        made = identity(self._embedder)
         live = self.live()
         documents = live.documents() if live is not None else []
+        *made, _ = which = filling_for(self._embedder, self.outdated)
 
         def work(tx: Transaction) -> Generation:
-            if (found := _filling(tx, made, self.outdated)) is not None:
-                return found
-            which = (chunking.VERSION, made.provider, made.model, made.endpoint)
+            if found := _generations(tx, FILLING, which):
+                return found[0]
             tx.execute(
                 "INSERT INTO memory_generations(is_live, chunker, provider, model, endpoint, dims)"
                 " VALUES (0, ?, ?, ?, ?, 0)",
-                which,
+                made,
             )
             return _generations(tx, "id = (SELECT max(id) FROM memory_generations)")[0]
 
-        return self._store(self._writer.write_now(work)), documents
+        return self._at(self._writer.write_now(work)), documents
 
     def put_live(self, store: Store) -> None:
         """See `Rows.put_live`."""
@@ -128,43 +97,7 @@ class SharedRows:
 
         self._writer.write_now(work)
         self.outdated, self.broken = 0, False
-        self.generation = str(number)
-
-    def live(self) -> Store | None:
-        """See `Rows.live`."""
-        if self.need_attention():
-            return None
-        live = self._database.read_now(live_generation)
-        return self._store(live) if live is not None else None
-
-    def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
-        """See `Rows.count`."""
-        try:
-            live = self._database.read_now(live_generation)
-            if live is None:
-                return None, BEING_BUILT if is_well else ""
-            known = self._store(live).counts()
-            slow = self.reader().slow if self._embedder.provider != "none" else ""
-        except StorageError as error:
-            return None, f"the index cannot be read: {error}"
-        return known, slow
-
-    def building(self) -> Building | None:
-        """See `Rows.building`."""
-        live, made = self._database.read_now(live_generation), identity(self._embedder)
-        is_usable = live is not None and live.id != self.outdated and not self.broken
-        usable = live if is_usable else None
-        if usable is not None and usable.is_made_by(made):
-            return None
-        found = self._database.read_now(lambda tx: _filling(tx, made, self.outdated))
-        done = self._store_of(found).counts().files if found is not None else 0
-        before = self._store_of(live).counts().files if live is not None else 0
-        return Building(
-            done,
-            max(done, before),
-            beside=live is not None,
-            by_meaning=usable is not None and usable.embedder == made,
-        )
+        self.generation = f"{self._opened}.{number}"
 
     def reader(self) -> RowReader:
         """See `Rows.reader`."""
@@ -182,20 +115,14 @@ class SharedRows:
         """Release the writer's connection."""
         self._writer.close_now()
 
-    def _store(self, generation: Generation) -> RowStore:
-        self._at_work = generation.id
-        if generation.is_live:
-            self.generation = str(generation.id)
-        return self._store_of(generation)
+    def _generations(self, which: str, parameters: Sequence[Value] = ()) -> Sequence[Generation]:
+        return self._database.read_now(lambda tx: _generations(tx, which, parameters))
 
-    def _store_of(self, generation: Generation) -> RowStore:
+    def _store(self, generation: Generation) -> RowStore:
         return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
 
-
-def live_generation(tx: Transaction) -> Generation | None:
-    """The generation that searches read, if there is one."""
-    found = _generations(tx, "is_live = 1")
-    return found[0] if found else None
+    def _slow(self) -> str:
+        return self.reader().slow
 
 
 def drop_unfinished(tx: Transaction) -> None:
@@ -211,16 +138,6 @@ def drop_unfinished(tx: Transaction) -> None:
         " (SELECT id FROM memory_generations WHERE is_live = 0)"
     )
     tx.execute("DELETE FROM memory_generations WHERE is_live = 0")
-
-
-def _filling(tx: Transaction, made: Identity, outdated: int) -> Generation | None:
-    """The generation that was begun for an embedder and is not `outdated`, if there is one."""
-    found = _generations(
-        tx,
-        "is_live = 0 AND (chunker, provider, model, endpoint) = (?, ?, ?, ?) AND id <> ?",
-        (chunking.VERSION, made.provider, made.model, made.endpoint, outdated),
-    )
-    return found[0] if found else None
 
 
 def _generations(tx: Transaction, which: str, parameters: Sequence[Value] = ()) -> list[Generation]:

@@ -18,8 +18,8 @@ from bot.memory import chunking, claims, disk, layout, vectors
 from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
-from bot.memory.index.cache import digest
-from bot.memory.index.engine import Cache, DimsChanged, Packed, Rows, SourceRow, Store, StoreWriting
+from bot.memory.index.cache import Cache, digest
+from bot.memory.index.engine import DimsChanged, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.file_rows import MENDED
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Building, Counts
@@ -291,7 +291,7 @@ def _some(waiting: Iterator[Item]) -> list[Item]:
 def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
     dims = store.dims()
 
-    def work(writing: StoreWriting) -> None:
+    def work(writing: Writing) -> None:
         for source, passages in batch:
             texts = (text for each in passages for text in each.windows)
             if source.kind != "transcript" and any(
@@ -307,7 +307,7 @@ def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> N
 def _fill(store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]) -> int:
     dims = store.dims()
 
-    def work(writing: StoreWriting) -> int:
+    def work(writing: Writing) -> int:
         done = 0
         for chunk, windows in bare.items():
             packed = _joined(windows, known, dims)
@@ -434,7 +434,8 @@ class Writer:
             if not self._problem:  # else nothing goes on
                 building = await self.run(self.rows.building)
         except FAILURES as error:
-            known, missing = None, f"the index cannot be read ({type(error).__name__})"
+            why = f": {error}" if isinstance(error, StorageError) else f" ({type(error).__name__})"
+            known, missing = None, f"the index cannot be read{why}"
         if building is not None and self._builder.left:
             building = replace(building, total=building.done + self._builder.left)
         told = (self._problem, self._embed_failure, missing)
