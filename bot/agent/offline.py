@@ -50,7 +50,7 @@ MAX_QUERY = 500  # characters
 Kind = (
     Change | Literal["", "remember", "find", "notes", "before", "forget", "about", "remind", "list"]
 )
-"""What a message asks for; `find` looks for something, `notes` is all that is noted of the person,
+"""The kind of request in a message; `find` looks for something, `notes` is all that is noted of the person,
 `before` the end of the conversation before, `about` what the bot is; `list` lists reminders, and
 a `Change` changes one. Empty for everything else."""
 
@@ -330,7 +330,7 @@ def _said_before(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def _time_of(found: When | Every | Next) -> Mapping[str, str]:
-    """When a reminder is to be said, as its tool wants it."""
+    """The time of a reminder as its tool takes it."""
     if isinstance(found, Next):
         return {"about": found.about}
     at = found.at if isinstance(found, When) else found.first

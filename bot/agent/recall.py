@@ -1,4 +1,4 @@
-"""What the model is shown of memory unasked: before a conversation's first reply and later ones.
+"""Recall: the part of memory that the model is shown unasked, with each message.
 
 A conversation begins with notes, the conversation before and what a search finds; each later
 message gets the lines of memory that have to do with it. Both are put together within a time limit,

@@ -74,7 +74,7 @@ class Meter:
     async def stream(
         self, model: Writer, request: Request, weigh: Callable[[], int], name: str = ""
     ) -> AsyncGenerator[TextDelta | Reply]:
-        """What a model writes: every call of the program is made here.
+        """Stream a model's reply; every call of the program is made here.
 
         `weigh` says how many tokens were written so far, `name` is the model's full name where the
         request has another.

@@ -222,7 +222,7 @@ def can_begin(message: Message) -> bool:
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where each turn begins: with what a person said, and messages that waited together are one.
+    """The index at which each turn begins; a person's messages in a row are one turn.
 
     It goes on to the end of its answer, with all tools that were called for it.
     """

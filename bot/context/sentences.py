@@ -123,7 +123,7 @@ def phrases() -> Phrases:
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What a whole folded message is that asks to read the notes, or the last conversation."""
+    """Whole messages, folded, that ask to read the notes or the last conversation."""
 
     notes: re.Pattern[str]
     last_talk: re.Pattern[str]

@@ -1,4 +1,4 @@
-"""How much may be used: limits, how far each is used up, and what follows.
+"""Spending limits: how far each is used up, and which calls are refused or wait.
 
 Whatever asks a model has an `Account`, which is charged before each call: a call is made while no
 limit is used up, even if those that run now come to the most they may. Otherwise it waits for
@@ -64,7 +64,7 @@ def period(span: Span, now: int, zone: tzinfo) -> Period:
 
 
 def _begin(day: date, zone: tzinfo) -> int:
-    """When a day begins; where clocks skip midnight, at the moment they skip it."""
+    """The beginning of a day; where clocks skip midnight, the moment they skip it."""
     return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
 
@@ -86,7 +86,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a limit is used up in the period that runs now.
+    """The use of a limit in the current period.
 
     `guessed` are the models without a price, which count as the dearest known one; `held` is the
     most that calls may come to that run now.
@@ -100,7 +100,7 @@ class Standing:
 
     @property
     def percent(self) -> int:
-        """How much of it is used; 100 only when nothing is left."""
+        """The share that is used; 100 only when nothing is left."""
         return int(100 * self.used / self.limit.most)
 
     @property
@@ -152,7 +152,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What work that runs has used that is not counted yet, and the most its call may come to.
+    """Usage of running work that is not counted yet, and the most its call may come to.
 
     `at` is when that was noted, in ms since the epoch.
     """
@@ -166,7 +166,7 @@ NOTHING: Final = Running()
 
 
 class LimitReached(ModelError):
-    """What may be used is used up."""
+    """A limit is used up."""
 
     key = "error.model.limit"
 
@@ -193,14 +193,14 @@ def standing(
     prices: Prices,
     beside: Running = NOTHING,
 ) -> Standing:
-    """How far a limit is used up by what models used in a period, with what runs beside that."""
+    """The use of a limit, from what models used in a period and what runs now."""
     unit, used = limit.unit, added(used, beside.used)
     held = amount(unit, beside.held, prices)
     return Standing(limit, period, amount(unit, used, prices), guessed(unit, used, prices), held)
 
 
 def amount(unit: Unit, used: Mapping[str, Usage], prices: Prices) -> float:
-    """What tokens come to under a limit: all of them, or their price; offline ones are nothing."""
+    """The amount that counts under a limit: tokens or their price; offline ones are free."""
     paid = [(model, usage) for model, usage in used.items() if model != OFFLINE]
     if unit == "tokens":
         return sum(usage.context_tokens for _, usage in paid)
@@ -237,7 +237,7 @@ def notice(language: str, each: Standing, zone: tzinfo) -> str:
 
 
 def line(language: str, each: Standing, zone: tzinfo) -> str:
-    """How a limit stands."""
+    """A line about the use of a limit."""
     return _with_amounts(language, _said(language, "line", each, zone), each)
 
 
@@ -262,7 +262,7 @@ def _with_amounts(language: str, words: str, each: Standing) -> str:
 
 
 def amounts(language: str, each: Standing) -> tuple[str, str]:
-    """How much of a limit is used, and the most there is of it."""
+    """The used amount of a limit, and its maximum."""
     if each.limit.unit == "usd":
         return in_dollars(each.used), in_dollars(each.limit.most)
     most = text(language, "limit.tokens", count=grouped(int(each.limit.most)))
@@ -347,7 +347,7 @@ class _Limits:
 
 
 class Allowance:
-    """What people may still use, by `[limits]`; where none are configured, nothing is asked."""
+    """Checks people's spending against `[limits]`; without limits nothing is read."""
 
     def __init__(
         self, database: Database, resolver: ConversationResolver, prices: Prices, clock: Clock
@@ -366,7 +366,7 @@ class Allowance:
         return Account(self, payer)
 
     async def of(self, conversation: Conversation, model: str = "") -> Balance:
-        """What holds for whoever speaks in a conversation, and for a turn with a model.
+        """The limits that apply to whoever speaks in a conversation, for a turn with a model.
 
         Raises:
             StorageError: it cannot be read.
@@ -423,7 +423,7 @@ class Allowance:
             self._changed = asyncio.Event()
 
     async def in_all(self) -> tuple[Standing, ...]:
-        """How far the limits are used up that hold for everybody together.
+        """The use of the limits for everybody together.
 
         Raises:
             StorageError: it cannot be read.
@@ -434,7 +434,7 @@ class Allowance:
         return await self._database.read(lambda tx: self._stand_in_all(tx, limits, now)[0])
 
     async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[Standing, ...]]:
-        """How far each of these has used up their own limits; without those who have none.
+        """The use of each person's own limits; without people who have none.
 
         Raises:
             StorageError: it cannot be read.
@@ -450,7 +450,7 @@ class Allowance:
     def _look(
         self, tx: Transaction, limits: _Limits, now: int, key: str = "", noted: Running = NOTHING
     ) -> tuple[Balance, dict[int, _Settled]]:
-        """How far the limits are used up that hold for a person, with what runs now.
+        """The use of all limits that apply to a person, with what runs now.
 
         Of the work with this key as it says itself, which is `noted` if its call may be made.
         """
@@ -476,7 +476,7 @@ class Allowance:
     def _stand_in_all(
         self, tx: Transaction, limits: Sequence[Limit], now: int, beside: Running = NOTHING
     ) -> tuple[tuple[Standing, ...], dict[int, _Settled]]:
-        """How far everybody's limits are used up, and what need not be asked again of that."""
+        """The use of everybody's limits, and the sums that need not be read again."""
         zone, until = self._resolver.now.policy.zone, now - now % SETTLED_MS - SETTLED_MS
         asked = [(limit, period(limit.span, now, zone)) for limit in limits]
         used = {each.start: self._together(tx, each, until) for _, each in asked}
@@ -498,7 +498,7 @@ class Allowance:
     def _together(
         self, tx: Transaction, lasting: Period, until: int
     ) -> tuple[dict[str, Usage], _Settled]:
-        """What everybody used in a period, and how much of that need not be asked again."""
+        """Everybody's usage in a period, and the part that need not be read again."""
         before, known = self._settled.get(lasting.start, (lasting.start, {}))
         if before > until:  # it has only just begun, or the clock was set back
             before, known = lasting.start, {}

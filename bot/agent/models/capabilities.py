@@ -1,4 +1,4 @@
-"""What a model takes, as its service's refusals told, and requests that keep to it. Pure.
+"""Capabilities of models, learned from refusals, and requests that keep to them. Pure.
 
 A model takes everything until its service says otherwise. What it said counts for a week; what had
 to be found out by leaving things out counts for a day, as it may have been something else.
@@ -241,7 +241,11 @@ def _without(able: Capabilities, limits: Mapping[str, int]) -> Capabilities:
 
 def known(usual: Capabilities, facts: Facts, now: int) -> Capabilities:
     """The capabilities of a model, by what was learned of it."""
-    return _without(usual, {c: each.number for c, each in facts.items() if each.counts(now)})
+    able = usual
+    for cause, each in facts.items():
+        if each.counts(now):
+            able = able.without(cause, each.number)
+    return able
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""What is known of a service's models for a week: sizes, names, and what they were found to take.
+"""Keeps a service's facts about its models for a week: sizes, names and capabilities.
 
 Nobody waits for the network here longer than a person would: a size that is not known yet is
 fetched in the background while none is told, and an old one serves while it is renewed.

@@ -1,4 +1,4 @@
-"""What every adapter to a service does the same way: connecting, asking again, closing.
+"""The base of all adapters to services: connecting, retrying, closing.
 
 A `Connection` is the way there, a `ReplyReader` reads the events of a reply. What a service refuses
 is left out, as far as the request makes sense without it.

@@ -1,4 +1,4 @@
-"""Who is next where a service handles only so many requests at once: people before chores.
+"""Queueing for a service that handles only so many requests at once: people before chores.
 
 A chore that runs when a person comes is put off: it is cancelled, and done again later. Between
 two requests of one person a chore does not begin, so that a service with one prompt cache keeps

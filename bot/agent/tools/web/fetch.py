@@ -175,7 +175,7 @@ log = structlog.get_logger(__name__)
 
 
 class Fetch(Parameters):
-    """Which page."""
+    """Parameters: the address of the page."""
 
     url: Words = Field(
         max_length=LONGEST,

@@ -76,7 +76,7 @@ class SearchService(ABC):
 
 
 class Search(Parameters):
-    """What to look for."""
+    """Parameters: the query."""
 
     query: Words = Field(max_length=MAX_QUERY, description="What to look for, in a few words.")
     count: int = Field(
@@ -417,7 +417,7 @@ def tools_of(config: WebConfig, reader: FileReader, stack: AsyncExitStack) -> It
 
 
 def guard_of(config: WebConfig) -> Guard:
-    """Which addresses may be opened.
+    """The guard over the addresses that may be opened.
 
     Raises:
         ConfigError: an internal host is none.
