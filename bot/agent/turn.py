@@ -39,7 +39,7 @@ class Meter:
 
     A service says at the end of a call what it used, some also when it begins. Where one ended
     before that was said, or never says it, what was sent and written counts as it is weighed here:
-    it is charged. Work that somebody pays for has an `Account` (`bot.money.limits`), which asks
+    it is charged. Work that somebody pays for has a `BillingAccount` (`bot.money`), which asks
     before each call; this one lets every call be made.
     """
 

@@ -196,7 +196,7 @@ def spent_of(meter: Meter, person: str, session_id: str, purpose: Purpose) -> tu
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class UsageCount:
     """The summed usage of `runs` turns, savings and summaries with the same `keys`."""
 
     keys: tuple[str | int, ...]
@@ -224,7 +224,7 @@ def add(tx: Transaction, spent: Spent, now: int) -> bool:
 
 def sums(
     tx: Transaction, by: Sequence[By], start: int, end: int, *, person: str | None = None
-) -> list[Count]:
+) -> list[UsageCount]:
     """Sums of usage by group, from `start` to, not including, `end` (ms since the epoch).
 
     Only by one person, if that is given; nobody's is everybody's.
@@ -238,7 +238,7 @@ def sums(
         values,
     )
     width = len(by)
-    return [Count(tuple(row[:width]), row[width], Usage(*row[width + 1 :])) for row in rows]
+    return [UsageCount(tuple(row[:width]), row[width], Usage(*row[width + 1 :])) for row in rows]
 
 
 def prune(tx: Transaction, now: int) -> None:
@@ -262,7 +262,7 @@ COLUMNS: Final = ("runs", "input", "cached", "written", "output", "cost")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class UsageLine:
     """The usage and bill under one name."""
 
     name: str
@@ -279,7 +279,7 @@ class Line:
 
 def summed(
     found: Iterable[tuple[str, str, int, Usage]], prices: Prices, *, by_day: bool = False
-) -> list[Line]:
+) -> list[UsageLine]:
     """A line for each name, from usage by name and model with its runs.
 
     Days stay in order; of anything else that comes first which cost or used most.
@@ -288,22 +288,22 @@ def summed(
     for name, model, count, usage in found:
         used[name][model] = used[name].get(model, Usage()) + usage
         runs[name] += count
-    lines = [Line(name, runs[name], prices.bill(models)) for name, models in used.items()]
+    lines = [UsageLine(name, runs[name], prices.bill(models)) for name, models in used.items()]
     if not by_day:
         lines.sort(key=lambda line: (-line.bill.usd, -line.bill.usage.context_tokens, line.name))
     return lines
 
 
-def total(found: Sequence[Line]) -> Line:
+def total(found: Sequence[UsageLine]) -> UsageLine:
     """All of them together."""
     bills = [line.bill for line in found]
     unpriced = sorted({model for bill in bills for model in bill.unpriced})
     usage = sum((bill.usage for bill in bills), Usage())
     bill = Bill(usage, sum(bill.usd for bill in bills), tuple(unpriced))
-    return Line("", sum(line.runs for line in found), bill)
+    return UsageLine("", sum(line.runs for line in found), bill)
 
 
-def cost_in_words(language: str, line: Line) -> str:
+def cost_in_words(language: str, line: UsageLine) -> str:
     """The cost in words, as far as prices are known."""
     if not line.bill.unpriced:
         return shown_price(line.bill.usd)
@@ -312,7 +312,7 @@ def cost_in_words(language: str, line: Line) -> str:
     return text(language, "usage.at_least", usd=shown_price(line.bill.usd))
 
 
-def plain(line: Line) -> dict[str, Any]:
+def plain(line: UsageLine) -> dict[str, Any]:
     """A line for machines; `usd` leaves out the models in `unpriced`."""
     return {
         "name": line.name,
