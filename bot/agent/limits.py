@@ -105,7 +105,7 @@ class LimitsResolver:
             sizes.max_input_tokens,
             config.context,
             name,
-            configured=self._models.configured_window(name),
+            configured=sizes.configured,
             assumed=sizes.assumed,
         )
         most = min(config.agent.max_tokens, sizes.max_output_tokens)

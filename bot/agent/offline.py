@@ -143,10 +143,8 @@ def understand(text: str) -> Intent:
         kind = "list"
     elif _ABOUT.fullmatch(asked):
         kind = "about"
-    elif wishes.asks_for_notes(text):
-        kind = "notes"
-    elif wishes.asks_for_last_talk(text):
-        kind = "before"
+    elif asked_for := wishes.asks_to_read(text):
+        kind = "notes" if asked_for == "notes" else "before"
     elif sentences.is_question(text) or _ASKS.match(asked):
         query = text.strip()[:MAX_QUERY]
         return Intent("find", (query,)) if fulltext.has_content(query) else Intent("")

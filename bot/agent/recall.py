@@ -265,7 +265,7 @@ class Recaller:
 
     async def _later(self, turn: _Turn, words: str, shown: Shown, room: int) -> Text | None:
         """Recall for a later message; a short one is searched for with the ones before, too."""
-        if wishes.asks_for_notes(words):
+        if wishes.asks_to_read(words) == "notes":
             return await asyncio.to_thread(_lines_of, await self._newest(turn), shown, room)
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
@@ -292,7 +292,7 @@ class Recaller:
         """Recall for a conversation's first message."""
         if not words.strip():
             return _Found(is_whole=True)
-        if wishes.asks_for_notes(words):
+        if wishes.asks_to_read(words) == "notes":
             return await self._newest(turn)
 
         async def search(turn: _Turn) -> tuple[Sequence[Find], bool]:

@@ -6,7 +6,6 @@ of a sentence; nothing else is understood. Pure, and linear in the length of a t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -93,19 +92,14 @@ def asks_to_keep(message: str) -> bool:
     return bool(read(message).wishes)
 
 
-def asks_for_notes(message: str) -> bool:
-    """True for a message that asks to read what is noted: "what do you know about me?"."""
-    return _is_request(requests().notes, message)
-
-
-def asks_for_last_talk(message: str) -> bool:
-    """True for a message that asks for the last conversation: "what did we talk about?"."""
-    return _is_request(requests().last_talk, message)
-
-
-def _is_request(pattern: re.Pattern[str], message: str) -> bool:
-    words = message.strip()
-    return len(words) <= REQUEST and pattern.fullmatch(folded(words)) is not None
+def asks_to_read(message: str) -> Literal["", "notes", "last talk"]:
+    """The request in a message to read: "what do you know about me?", "what did we talk about?"."""
+    words = folded(message.strip())
+    if len(words) > REQUEST:
+        return ""
+    if requests().notes.fullmatch(words):
+        return "notes"
+    return "last talk" if requests().last_talk.fullmatch(words) else ""
 
 
 def claims(reply: str) -> bool:

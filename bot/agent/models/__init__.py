@@ -162,12 +162,14 @@ class Reply:
 class Window:
     """The sizes of a model in tokens; 0 is a window that its service does not tell.
 
-    `assumed` is what is counted with then: 200 000 is the least that any Claude takes.
+    `assumed` is what is counted with then: 200 000 is the least that any Claude takes. `configured`
+    is the window that the operator chose for the service, or 0.
     """
 
     max_input_tokens: int
     max_output_tokens: int
     assumed: int = DEFAULT_WINDOW
+    configured: int = 0
 
 
 UNKNOWN_WINDOW: Final = Window(max_input_tokens=0, max_output_tokens=8_192)

@@ -203,7 +203,8 @@ class Accumulator(ReplyReader):
 
     def _add(self, index: object, raw: Json) -> _Block:
         is_text = raw["type"] == "text"
-        block = _Block(raw, OutputFilter(self._tools, waits=self._waits) if is_text else None)
+        output = OutputFilter(self._tools, self._thoughts, waits=self._waits) if is_text else None
+        block = _Block(raw, output)
         self._open[index], self._words = block, Words()
         self._blocks.append(block)
         return block
@@ -218,7 +219,6 @@ class Accumulator(ReplyReader):
             block = self._add(index, {"type": kind})
         if block.output is not None:
             words = block.output.feed(self._words.feed(piece))
-            self._thoughts.append(block.output.thought())
             self.replaced = block.output.replaced
             if self.replaced:
                 words = self._text()
@@ -236,7 +236,6 @@ class Accumulator(ReplyReader):
         """The words that were held back until the last."""
         outputs = [block.output for block in self._blocks if block.output is not None]
         rest = "".join([output.end() for output in outputs])
-        self._thoughts += [output.thought() for output in outputs]
         self.replaced = any(output.replaced for output in outputs)
         return self._text() if self.replaced else rest
 

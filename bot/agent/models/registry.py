@@ -298,9 +298,8 @@ class Models:
                     async with aclosing(service.model.stream(sent)) as events:
                         async for event in events:
                             if isinstance(event, TextDelta):
-                                if not watch.has_begun:
+                                if watch.hear(tokens.estimate(event.text)):
                                     slots.spoke(call)
-                                watch.hear(tokens.estimate(event.text))
                             else:
                                 self._learn(
                                     name,
@@ -387,17 +386,14 @@ class Models:
             self._breakers[name] = breaker
 
     async def window(self, model: str) -> Window:
-        """The sizes of a model as its service tells them; never raises."""
+        """The sizes of a model as its service and the configuration tell them; never raises."""
+        section = self._settings.now.models.services.get(model.partition("/")[0])
+        configured = section.window if section is not None else 0
         try:
             service, name = self._find(model)
         except ModelNotFound:
-            return UNKNOWN_WINDOW
-        return await service.model.window(name)
-
-    def configured_window(self, model: str) -> int:
-        """The window that was configured for all models of a model's service; 0 when none was."""
-        service = self._settings.now.models.services.get(model.partition("/")[0])
-        return service.window if service is not None else 0
+            return replace(UNKNOWN_WINDOW, configured=configured)
+        return replace(await service.model.window(name), configured=configured)
 
     async def names(self) -> tuple[str, ...]:
         """Every model that can be chosen now."""
@@ -473,31 +469,26 @@ def configured(
 
 
 def _for_service(request: Request, name: str, own_name: str) -> Request:
-    """A request as the service of a model is sent it."""
-    begins = request.begins
-    has_opaque = request.folding.of(
-        "opaque", request.messages[:begins], bool, lambda seen, each: seen or _has_opaque(each)
-    )
-    if not has_opaque and not any(map(_has_opaque, request.messages[begins:])):
-        return replace(request, model=own_name)
-    shown = tuple(_shown_to({_owner(name), name}, message) for message in request.messages)
-    return replace(request, model=own_name, messages=shown)
+    """A request as a model's service is sent it: without what only another model understands."""
+    owners = {_owner(name), name}
 
+    def add(shown: list[Message], message: Message) -> list[Message]:
+        kept = tuple(b for b in message.blocks if not isinstance(b, Opaque) or b.service in owners)
+        is_whole = len(kept) == len(message.blocks)
+        shown.append(message if is_whole else replace(message, blocks=kept))
+        return shown
 
-def _has_opaque(message: Message) -> bool:
-    return any(isinstance(block, Opaque) for block in message.blocks)
+    begins, said = request.begins, request.messages
+    shown = list(request.folding.of(f"shown to {name}", said[:begins], list[Message], add))
+    for message in said[begins:]:
+        add(shown, message)
+    return replace(request, model=own_name, messages=tuple(shown))
 
 
 def _owner(name: str) -> str:
     """Whose blocks a service understands; the anthropic table's have no name, as ever."""
     service = name.partition("/")[0]
     return "" if service == ANTHROPIC else service
-
-
-def _shown_to(owners: Collection[str], message: Message) -> Message:
-    """A message without what only another service, or another model of it, understands."""
-    kept = tuple(b for b in message.blocks if not isinstance(b, Opaque) or b.service in owners)
-    return message if len(kept) == len(message.blocks) else replace(message, blocks=kept)
 
 
 def _owned(reply: Reply, name: str) -> Reply:

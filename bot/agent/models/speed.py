@@ -103,11 +103,13 @@ class Stopwatch:
         """The call goes out, perhaps once more."""
         self._sent, self._first = self._now(), 0.0
 
-    def hear(self, tokens: int, *, thought: bool = False) -> None:
-        """About so many more tokens came."""
+    def hear(self, tokens: int, *, thought: bool = False) -> bool:
+        """Note that about so many more tokens came; True for the first of them."""
+        is_first = not self._first
         self._first = self._first or self._now()
         self._thought = self._thought or thought
         self._written += tokens
+        return is_first
 
     @property
     def has_begun(self) -> bool:

@@ -87,7 +87,8 @@ class ReplyReader(ABC):
 
     def thought(self) -> str:
         """Thoughts since the last call, mostly none."""
-        thought, self._thoughts = "".join(self._thoughts), []
+        thought = "".join(self._thoughts)
+        self._thoughts.clear()
         return thought
 
     def reply(self) -> Reply:

@@ -97,7 +97,7 @@ class MemorySearch:
         asked = MemoryQuery.from_arguments(arguments)
         if not context.view.partitions:
             raise NotVisible
-        if not fulltext.has_content(asked.query) or wishes.asks_for_notes(asked.query):
+        if not fulltext.has_content(asked.query) or wishes.asks_to_read(asked.query) == "notes":
             return await self._newest(context, asked.limit or NEWEST)
         found, hits, said = await self._find(asked.query, context, asked.limit)
         mode = f"Searched by {how(found)}."
