@@ -35,7 +35,7 @@ from bot.testing import ScriptedModel, calls, says
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.nodes import FakeNode, joined
 from tests.fakes.time_limits import TimeIsUp
-from tests.support import FakeClock, until
+from tests.support import FakeClock, limits_of, until
 
 ASKED = Message("user", (Text("hello"),))
 
@@ -43,15 +43,12 @@ ASKED = Message("user", (Text("hello"),))
 def turn(model: ScriptedModel, *, timeout: float = 10, max_steps: int = 4) -> Turn:
     view = MemoryView(space="", keys=(), private=False)
     request = TurnRequest(
-        model=model,
-        model_name="scripted",
+        limits=limits_of(model),
         system="",
-        tools=(),
         history=(),
         messages=(ASKED,),
         context=ToolContext(view=view, session_id="s", now=datetime(2026, 11, 21, tzinfo=UTC)),
         language="en",
-        max_tokens=1000,
         max_steps=max_steps,
         timeout=timeout,
     )
