@@ -27,7 +27,7 @@ from bot.sessions.agenda import Agenda, Change, changes_of, id_of
 from bot.sessions.due_time import Every, Problem
 from bot.sessions.recurrence import MIN_TASK_MINUTES
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, Reminder
-from bot.sessions.repeats import Past, Repeat
+from bot.sessions.repeats import PastReminder, Repeat
 from bot.storage import Transaction
 
 PAGE, CHANGE, EDIT = "/reminders", "/reminders/change", "/reminders/edit"
@@ -91,7 +91,7 @@ class ReminderPages:
     async def _list(self, request: web.Request) -> web.Response:
         who, language = self._visits.of(request), pages.language(request)
 
-        def read(tx: Transaction) -> tuple[list[Row], list[Past]]:
+        def read(tx: Transaction) -> tuple[list[Row], list[PastReminder]]:
             agenda = self._agenda(tx, request, who)
             rows = [_row(agenda, each) for each in agenda.waiting()]
             return rows, repeats.past(tx, agenda.people, MOST_PAST)
