@@ -20,6 +20,7 @@ from bot.errors import StorageError
 from bot.storage.records import MetaStore
 
 SPEEDS = "models.speeds"  # what speeds are kept under
+EMPTY = "{}"
 
 log = structlog.get_logger(__name__)
 
@@ -63,8 +64,7 @@ class LimitsResolver:
         self._models = models
         self._kept = kept
         self._calibration = Calibration()
-        self._saved: Calibration = self._calibration
-        self._saved_speeds: str = ""
+        self._saved: dict[str, str] = {}  # what is kept, by its key
 
     async def load(self) -> None:
         """Take up what was learned before.
@@ -72,20 +72,19 @@ class LimitsResolver:
         Raises:
             StorageError: it cannot be read.
         """
-        self._calibration = self._saved = tokens.from_json(await self._kept.get(self._kept_under))
-        self._saved_speeds = await self._kept.get(SPEEDS) or ""
-        self._models.speeds = speed.from_json(self._saved_speeds)
+        for key in (self._kept_under, SPEEDS):
+            self._saved[key] = await self._kept.get(key) or EMPTY
+        self._calibration = tokens.from_json(self._saved[self._kept_under])
+        self._models.speeds = speed.from_json(self._saved[SPEEDS])
 
     async def save(self) -> None:
         """Keep what was learned; it is only an estimate, so a disk that is full is no error."""
-        learned, speeds = self._calibration, speed.to_json(self._models.speeds)
+        calibration, speeds = self._calibration.to_json(), speed.to_json(self._models.speeds)
         try:
-            if learned != self._saved:
-                await self._kept.set(self._kept_under, learned.to_json())
-                self._saved = learned
-            if speeds != self._saved_speeds and self._models.speeds:
-                await self._kept.set(SPEEDS, speeds)
-                self._saved_speeds = speeds
+            for key, learned in ((self._kept_under, calibration), (SPEEDS, speeds)):
+                if learned not in {EMPTY, self._saved.get(key)}:
+                    await self._kept.set(key, learned)
+                    self._saved[key] = learned
         except StorageError as error:
             log.warning("tokens.not_saved", error=type(error).__name__)
 

@@ -371,9 +371,9 @@ class Turn:
         """
         self._request = request
         self._toolbox = toolbox
-        self._on_text = on_text
-        self._on_thought = on_thought
-        self._on_tool = on_tool
+        self._on_text = on_text or _nobody
+        self._on_thought = on_thought or _nobody
+        self._on_tool = on_tool or _nobody
         self._messages: list[Message] = list(request.messages)
         self._shown: list[Message] = list(request.messages)  # with results cut that left no room
         self._said: list[str] = []  # the text of each finished reply
@@ -428,7 +428,7 @@ class Turn:
         asked = self._request
         for call in asked.decided:
             self._add(Message("assistant", (call.use,)))
-            self._add_results([await self._carried_out(call)])
+            self._add_results([await self._called(call.use, call)])
         for _ in range(asked.max_steps):
             reply = await self._reply()
             if self._only_thought and reply.stop == "end":
@@ -447,25 +447,18 @@ class Turn:
         self._exhausted = not reply.message.text.strip()
         return "end" if reply.stop in {"tool_use", "paused"} else reply.stop
 
-    async def _called(self, use: ToolUse) -> ToolResult:
+    async def _called(self, use: ToolUse, decided: DecidedCall | None = None) -> ToolResult:
         """Run one call, or note that it is the one to ask the person about."""
-        may_ask = self._asked is None
-        self._tell_tool(use, None)
-        result = await self._toolbox.run(use, self._request.context, may_ask=may_ask)
-        self._tell_tool(use, result)
+        context = self._request.context
+        self._on_tool(use, None)
+        if decided is not None:
+            result = await self._toolbox.carry_out(decided, context)
+        else:
+            result = await self._toolbox.run(use, context, may_ask=self._asked is None)
+        self._on_tool(use, result)
         if isinstance(result.value, Asked):
             self._asked = use
         return result
-
-    async def _carried_out(self, call: DecidedCall) -> ToolResult:
-        self._tell_tool(call.use, None)
-        result = await self._toolbox.carry_out(call, self._request.context)
-        self._tell_tool(call.use, result)
-        return result
-
-    def _tell_tool(self, use: ToolUse, result: ToolResult | None) -> None:
-        if self._on_tool is not None:
-            self._on_tool(use, result)
 
     def _add_results(self, results: Sequence[ToolResult]) -> None:
         self._add(storable(Message("user", tuple(results))))
@@ -479,14 +472,17 @@ class Turn:
             ModelError: the model failed, or the request does not fit.
         """
         self._make_room()
-        asked = self._request
+        asked, window = self._request, self._request.context.window
         last_word = (Message("user", (Text(note, note=True),)),) if note else ()
+        longest = asked.max_tokens
+        if self._used + longest > window:
+            longest = min(longest, window - asked.token_limit)  # what is kept free
         request = Request(
             model=asked.model_name,
             system=asked.system,
             messages=(*asked.history, *self._shown, *last_word),
             tools=asked.tools,
-            max_tokens=self._longest(),
+            max_tokens=longest,
             thinking=asked.thinking,
             language=asked.language,
             purpose=asked.purpose,
@@ -531,17 +527,14 @@ class Turn:
             self._add(message)
         self._model = reply.model or self._model
         self._left_out |= dict.fromkeys(reply.left_out)
-        self._context_tokens = self._believed(reply.usage.context_tokens, self._used + thought)
-        self._used = self._context_tokens or self._used
+        reported, estimated = reply.usage.context_tokens, self._used + thought
+        if not tokens.is_plausible(reported, estimated):
+            name = self._model or asked.model_name
+            log.warning("usage.not_believed", model=name, reported=reported, estimated=estimated)
+            reported = 0
+        self._context_tokens = reported
+        self._used = reported or self._used
         return replace(reply, message=message)
-
-    def _believed(self, reported: int, estimated: int) -> int:
-        """The reported number of tokens in the window; 0 for one that cannot be."""
-        if tokens.is_plausible(reported, estimated):
-            return reported
-        name = self._model or self._request.model_name
-        log.warning("usage.not_believed", model=name, reported=reported, estimated=estimated)
-        return 0
 
     def _asks(self, model: str) -> None:
         """The request goes out, perhaps once more: what was thought for nothing is paid for too."""
@@ -555,11 +548,10 @@ class Turn:
 
     def _think(self, words: str) -> None:
         self._thinking += words
-        if self._on_thought is not None:
-            self._on_thought(self._thinking)
+        self._on_thought(self._thinking)
 
     def _forget_thoughts(self) -> None:
-        if self._thinking and self._on_thought is not None:
+        if self._thinking:
             self._on_thought("")
         self._thinking = ""
 
@@ -567,7 +559,7 @@ class Turn:
         """More words came, or the first: show them, unless they may still become silence."""
         if anew:  # all that came before was a thought, and was told as one
             self._writing = self._partial = ""
-        if self._thinking and not self._writing and self._on_thought is not None:
+        if self._thinking and not self._writing:
             self._on_thought("")
         self._writing += words
         if self._request.unasked and _TOKEN.match(self._writing):
@@ -576,8 +568,7 @@ class Turn:
         if not (self._partial or anew) and may_become_silent(shown):
             return
         self._partial = shown
-        if self._on_text is not None:
-            self._on_text(self._text())
+        self._on_text(self._text())
 
     def _add(self, message: Message) -> None:
         self._messages.append(message)
@@ -590,12 +581,6 @@ class Turn:
     def _weight(self, messages: Sequence[Message]) -> int:
         asked = self._request
         return round(sum(size_of(m, asked.count) for m in messages) * asked.factor)
-
-    def _longest(self) -> int:
-        """The longest reply to ask for: where the usual one does not fit, what is kept free."""
-        asked, window = self._request, self._request.context.window
-        fits = self._used + asked.max_tokens <= window
-        return asked.max_tokens if fits else min(asked.max_tokens, window - asked.token_limit)
 
     def _make_room(self) -> None:
         """Cut this turn's own results when the next request would not fit, oldest first.
@@ -642,6 +627,10 @@ class Turn:
             left_out=tuple(self._left_out),
             only_thought=self._only_thought and not reply,
         )
+
+
+def _nobody(*_: object) -> None:
+    """Hears what nobody else wants to."""
 
 
 def _cut(message: Message) -> Message:

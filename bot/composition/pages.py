@@ -16,12 +16,12 @@ from bot.dashboard.channels import ChannelPages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
-from bot.dashboard.memory.browsing import MemoryBrowser, MemorySearching
+from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
 from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import ContextPages, OverviewPages
-from bot.dashboard.pages import Visits, WayPages
+from bot.dashboard.pages import WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
@@ -63,7 +63,7 @@ def build_page_access(core: ProgramCore, endpoints: Endpoints) -> PageAccess:
     logins = PushLogins(lambda: reveal(settings.now.dashboard.token), browsers.of)
     pusher = Pusher(database, clock, settings, logins.holding, endpoints=endpoints)
     core.stack.push_async_callback(pusher.stop)
-    return PageAccess(browsers, pusher, PushPages(pusher, logins, database, clock))
+    return PageAccess(browsers, pusher, PushPages(pusher, logins, database))
 
 
 def build_pages(
@@ -78,7 +78,7 @@ def build_pages(
     """Build the server with every page."""
     if (standing := core.backend.standing) is not None:
         housekeeping.count_nodes(core.metrics, standing)
-    visits, passwords, browsers = Visits(core.resolver), Passwords(), access.browsers
+    passwords, browsers = Passwords(), access.browsers
     core.coordination.on("books", browsers.heard)
     core.scheduler.every("logins", LOOK_SECONDS, browsers.look)
     people, rooms = _people(core, browsers, settings)
@@ -94,15 +94,20 @@ def build_pages(
         language=lambda: core.settings.now.agent.language,
         channels=(
             WayPages(core.settings),
-            *_chat_pages(core, agent, engine, visits),
-            *_memory_pages(core, agent, engine.maintenance.nights, visits),
-            *_login_pages(core, access, visits, passwords),
+            *_chat_pages(core, agent, engine),
+            *_memory_pages(core, agent, engine.maintenance.nights),
+            LoginPages(browsers, core.settings),
+            AccountPages(browsers, passwords),
+            ProgramPages(browsers, core.settings),
+            access.pages,
             people,
             rooms,
-            *_owner_pages(core, agent, settings, visits, backups=backups),
+            *_owner_pages(core, agent, settings, backups=backups),
             *core.channels.values(),
         ),
         browsers=browsers,
+        resolver=core.resolver,
+        clock=core.clock,
         passwords=passwords,
         waiting=waiting,
     )
@@ -110,44 +115,28 @@ def build_pages(
     return server
 
 
-def _chat_pages(
-    core: ProgramCore, agent: Agent, engine: Engine, visits: Visits
-) -> tuple[HasRoutes, ...]:
+def _chat_pages(core: ProgramCore, agent: Agent, engine: Engine) -> tuple[HasRoutes, ...]:
     """Build the pages about conversations, and the overview."""
     receive, care = engine.gateway.receive, engine.maintenance
     growth = MemoryGrowth(agent.memory, core.database, core.clock)
     core.scheduler.every("growth", GROWTH_SECONDS, growth.note, first=FIRST_GROWTH_SECONDS)
-    programs = McpPages(core, visits, agent.toolbox, agent.memory.notes)
+    programs = McpPages(agent.toolbox, agent.memory.notes, core.database)
     core.stack.push_async_callback(programs.stop)
     return (
-        ConversationPages(core, visits, receive, care.deletions),
-        ReminderPages(core, visits, agent.reminders.expect),
-        UsagePages(UsageViews(core.database, core.clock, agent.allowance), visits),
-        OverviewPages(core, growth, visits, care.health.report),
-        ContextPages(core, visits, engine.context, receive),
+        ConversationPages(core.database, receive, care.deletions),
+        ReminderPages(core.database, agent.reminders.expect),
+        UsagePages(UsageViews(core.database, core.clock, agent.allowance)),
+        OverviewPages(core.database, growth, care.health.report),
+        ContextPages(engine.context, core.database, receive),
         TemporaryPages(
-            visits=visits,
             limits=agent.limits,
             files=agent.memory.files,
             charging=lambda here: agent.committer.charging(
                 agent.allowance.account(here), "", "chat"
             ),
             running=care.running,
-            clock=core.clock,
         ),
         programs,
-    )
-
-
-def _login_pages(
-    core: ProgramCore, access: PageAccess, visits: Visits, passwords: Passwords
-) -> tuple[HasRoutes, ...]:
-    """Build the pages of accounts, browsers and programs that are let in."""
-    return (
-        LoginPages(access.browsers, visits, core.settings),
-        AccountPages(access.browsers, visits, passwords),
-        ProgramPages(access.browsers, visits, core.settings),
-        access.pages,
     )
 
 
@@ -155,14 +144,11 @@ def _owner_pages(
     core: ProgramCore,
     agent: Agent,
     settings: ServedSettings,
-    visits: Visits,
     *,
     backups: Callable[[], Backups],
 ) -> tuple[HasRoutes, ...]:
     """Build the owner's pages of settings and backups."""
-    made = BackupPages(
-        lambda: backups().files(), lambda: backups().make_now(), core.settings, visits
-    )
+    made = BackupPages(lambda: backups().files(), lambda: backups().make_now(), core.settings)
     core.stack.push_async_callback(made.stop)
     return (
         ScopePages(settings, core.database),
@@ -171,28 +157,22 @@ def _owner_pages(
             settings,
             core.connections.all,
             MetaStore(core.database, core.clock),
-            lambda request: agent.committer.charging(
-                agent.allowance.account(visits.of(request)), "", "trial"
-            ),
+            lambda here: agent.committer.charging(agent.allowance.account(here), "", "trial"),
         ),
         SettingsPages(settings, agent.models.names),
     )
 
 
-def _memory_pages(
-    core: ProgramCore, agent: Agent, nights: Nights, visits: Visits
-) -> tuple[HasRoutes, ...]:
-    memory, database, clock = agent.memory, core.database, core.clock
+def _memory_pages(core: ProgramCore, agent: Agent, nights: Nights) -> tuple[HasRoutes, ...]:
+    memory, database = agent.memory, core.database
     return (
         MemoryPages(memory),
-        MemoryBrowser(core, visits, memory),
-        MemorySources(visits, memory, database),
-        MemorySearching(visits, agent.lookup, clock),
-        MemoryConfirming(visits, memory, clock),
-        MemoryEditor(core, visits, memory),
-        MemoryEditor(core, visits, memory, of_all=True),
-        MemoryNight(visits, nights.keeper),
-        MemoryForgetting(visits, agent.forgetter, agent.committer, clock),
+        MemoryBrowser(memory, agent.lookup, database),
+        MemorySources(memory, database),
+        MemoryConfirming(memory),
+        MemoryEditor(memory, database),
+        MemoryNight(nights.keeper),
+        MemoryForgetting(agent.forgetter, agent.committer),
     )
 
 
@@ -204,10 +184,6 @@ def _people(
     def origins() -> Mapping[Key, str]:
         return settings.origins
 
-    def invitation(channel: str, account: str) -> str:
-        found = core.channels.get(channel)
-        return found.invitation(account) if found is not None else ""
-
     async def changed() -> None:
         await core.read_books()
         await browsers.look()  # whoever may not talk any more may not look on either
@@ -217,7 +193,6 @@ def _people(
         core,
         connections=core.connections.all,
         plugins=settings.plugins,
-        invitation=invitation,
         examine=examined,
         origins=origins,
         read_books=changed,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,10 +12,9 @@ import structlog
 from aiohttp import web
 
 from bot.channel import reveal
-from bot.clock import DAY_MS, to_the_minute
+from bot.clock import DAY_MS
 from bot.config import Settings
-from bot.dashboard import pages
-from bot.dashboard.pages import NO_STORE, Visits, in_menu, sent
+from bot.dashboard.pages import NO_STORE, Pages, Visit, in_menu, route, see
 from bot.errors import StorageError
 from bot.storage.backup_state import BackupFiles
 
@@ -36,7 +34,7 @@ class File:
 
 
 @in_menu(PATH, is_owners=True)
-class BackupPages:
+class BackupPages(Pages):
     """What a backup holds is everybody's: each of these routes is the owner's alone."""
 
     def __init__(
@@ -44,29 +42,19 @@ class BackupPages:
         files: Callable[[], Awaitable[BackupFiles]],
         make: Callable[[], Awaitable[None]],
         settings: Settings,
-        visits: Visits,
     ) -> None:
         """`make` makes one; why it could not is in the state of the `files` then."""
         self._files = files
         self._make_now = make
         self._settings = settings
-        self._visits = visits
         self._making: asyncio.Task[None] | None = None
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes; a download is a form, which no other site's page can send."""
-        return [
-            web.get(PATH, self._page),
-            web.post(f"{PATH}/make", self._make),
-            web.post(f"{PATH}/download", self._download),
-        ]
-
-    async def _page(self, request: web.Request) -> web.Response:
+    @route("GET", PATH)
+    async def _page(self, visit: Visit) -> web.Response:
         kept, rules = await self._files(), self._settings.now.backup
         made = kept.state.made
         is_making = self._making is not None and not self._making.done()
-        return pages.page(
-            request,
+        return visit.page(
             "backups.html",
             files=await asyncio.to_thread(_listed, kept.found),
             problem=kept.problem,
@@ -76,16 +64,16 @@ class BackupPages:
             is_sealed=bool(reveal(rules.passphrase)),
             folder=str(kept.folder),
             is_making=is_making,
-            is_done=request.query.get("told") == "made" and not is_making and not made.failed_at,
-            when=partial(to_the_minute, zone=self._visits.of(request).zone),
+            is_done=visit.query("told") == "made" and not is_making and not made.failed_at,
         )
 
-    async def _make(self, _request: web.Request) -> web.Response:
+    @route("POST", f"{PATH}/make")
+    async def _make(self, _visit: Visit) -> web.Response:
         """Make one; a second press while one is made waits for the same."""
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._made())
         await asyncio.wait({self._making}, timeout=WAIT_SECONDS)
-        return pages.see(f"{PATH}?told=made")
+        return see(f"{PATH}?told=made")
 
     async def _made(self) -> None:
         try:
@@ -99,8 +87,9 @@ class BackupPages:
             self._making.cancel()
             await asyncio.wait({self._making})
 
-    async def _download(self, request: web.Request) -> web.StreamResponse:
-        name = (await sent(request)).get("name", "")
+    @route("POST", f"{PATH}/download")  # a form, which no other site's page can send
+    async def _download(self, visit: Visit) -> web.StreamResponse:
+        name = (await visit.form()).get("name", "")
         found = (await self._files()).found.values()
         path = next((each for each in found if each.name == name), None)
         if path is None:

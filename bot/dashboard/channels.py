@@ -21,8 +21,7 @@ from bot.channel import (
     Health,
 )
 from bot.core import Core
-from bot.dashboard import pages
-from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
+from bot.dashboard.pages import Pages, Visit, address, in_menu, matching, part_of, route, see
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
 from bot.identity import AccessDecision, Activation
@@ -40,7 +39,6 @@ MAX_ROOMS: Final = 2_000  # the latest; older ones are listed again once somebod
 MOST_COUNTED: Final = 100  # declined rooms that are looked through for the menu
 AGAIN_MS: Final = 5_000  # before which nothing is looked at twice
 WISHES: Final[Mapping[str, Activation]] = {"": "", "mention": "mention", "always": "always"}
-TOLD: Final = frozenset({"checked", "room", "gone", "let_in", "sent_out"})
 SHOWN: Final = ("dm_policy", "allow_from", "group_policy", "group_allow_from", "require_mention")
 SHOWN_OF_ROOM: Final = ("allow_from", "mention_patterns", "notices", "language", "streaming")
 
@@ -127,7 +125,7 @@ class GroupCard:
 
 
 @in_menu("/channels", is_owners=True)
-class ChannelPages:
+class ChannelPages(Pages):
     """Health, ids and settings; never a word of what was said."""
 
     def __init__(
@@ -136,36 +134,23 @@ class ChannelPages:
         *,
         connections: Callable[[], Sequence[Connection]],
         plugins: Mapping[str, ChannelPlugin],
-        invitation: Callable[[str, str], str],
         examine: Examine,
         origins: Callable[[], Mapping[Key, str]],
         read_books: Callable[[], Awaitable[None]],
     ) -> None:
-        """`invitation` gives the link to an account's bot, where there is one.
+        """Take what the page shows and does.
 
         `examine` has a channel look at itself; `origins` says where the configuration stands;
         `read_books` lets what was changed count at once.
         """
         self._core = core
-        self._visits = Visits(core.resolver)
         self._connections = connections
         self._plugins = plugins
-        self._invitation = invitation
         self._examine = examine
         self._origins = origins
         self._read_books = read_books
         self._checked: dict[str, Checked] = {}
         self._checking = asyncio.Lock()
-
-    def routes(self) -> list[web.RouteDef]:
-        """The route, and what can be done there."""
-        return [
-            web.get(PATH, self._page),
-            web.post(f"{PATH}/check", self._check),
-            web.post(f"{PATH}/activation", self._activate),
-            web.post(f"{PATH}/admit", partial(self._admit, is_admitted=True)),
-            web.post(f"{PATH}/dismiss", partial(self._admit, is_admitted=False)),
-        ]
 
     async def waiting(self) -> int:
         """How many rooms were declined that the owner could let in."""
@@ -173,15 +158,15 @@ class ChannelPages:
         cards = filter(None, map(self._asking, declined))
         return sum(not each.is_let_in for each in cards)
 
-    async def _page(self, request: web.Request) -> web.Response:
-        query = request.query
+    @route("GET", PATH)
+    async def _page(self, visit: Visit) -> web.Response:
         heard, backlogs, latest, declined = await self._core.database.read(
             lambda tx: (
                 *(inbox.last_received(tx), outbox.backlogs(tx)),
                 *(rooms.latest(tx, MAX_ROOMS), rooms.declined(tx, MAX_ROOMS)),
             )
         )
-        wanted = query.get("q", "").strip()
+        wanted = visit.query("q").strip()
         origins = self._origins()
         found = [self._room(each) for each in latest]
         groups = [
@@ -190,21 +175,17 @@ class ChannelPages:
         asking = [card for room in declined if (card := self._asking(room)) is not None]
         waiting = [each for each in asking if not each.is_let_in]
         let_in = [each for each in asking if each.is_let_in]
-        done = query.get("told", "")
-        in_rooms = part_of(matching(found, wanted, "place", "chat"), query.get("rooms", ""))
-        listed = part_of(matching(groups, wanted, "place", "chat"), query.get("groups", ""))
-        return pages.page(
-            request,
+        in_rooms = part_of(matching(found, wanted, "place", "chat"), visit.query("rooms"))
+        listed = part_of(matching(groups, wanted, "place", "chat"), visit.query("groups"))
+        return visit.page(
             "channels.html",
-            told=done if done in TOLD else "",
             wanted=wanted,
             is_long=bool(wanted) or in_rooms.parts > 1 or listed.parts > 1,
             channels=self._cards(heard, backlogs),
-            said=partial(told, language=pages.language(request)),
-            when=self._visits.when(request, self._core.clock()),
+            said=partial(told, language=visit.language),
             rooms=in_rooms,
-            asking=part_of(waiting, query.get("asking", "")),
-            let_in=part_of(let_in, query.get("let_in", "")),
+            asking=part_of(waiting, visit.query("asking")),
+            let_in=part_of(let_in, visit.query("let_in")),
             groups=listed,
             wishes=tuple(WISHES),
             at=partial(address, PATH, wanted),
@@ -212,22 +193,24 @@ class ChannelPages:
 
     # --- what is done -----------------------------------------------------------------------------
 
-    async def _check(self, request: web.Request) -> web.Response:
-        """Have a channel look at its own set-up, as `confidant doctor` does."""
-        name = (await sent(request)).get("channel", "")
+    @route("POST", f"{PATH}/check")
+    async def _check(self, visit: Visit) -> web.Response:
+        """Have a channel check its own set-up, as `confidant doctor` does."""
+        name = (await visit.form()).get("channel", "")
         plugin = self._plugins.get(name)
         if plugin is None or plugin.off(self._section(name)):
             return _back("gone")
         async with self._checking:
             before = self._checked.get(name)
-            if before is None or abs(self._core.clock() - before.at) >= AGAIN_MS:
+            if before is None or abs(visit.now - before.at) >= AGAIN_MS:
                 findings = await self._examine(plugin.create(self._section(name)))
-                self._checked[name] = Checked(self._core.clock(), findings)
+                self._checked[name] = Checked(visit.now, findings)
                 log.info("channel.checked", channel=name, findings=len(findings))
         return _back("checked", f"channel-{name}")
 
-    async def _activate(self, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._core.clock()
+    @route("POST", f"{PATH}/activation")
+    async def _activate(self, visit: Visit) -> web.Response:
+        form, now = await visit.form(), visit.now
         key, wish = form.get("key", ""), WISHES.get(form.get("activation", "?"))
         if wish is None:
             return _back("gone")
@@ -244,9 +227,11 @@ class ChannelPages:
         log.info("room.activated", activation=wish or "as configured")
         return _back("room", "rooms")
 
-    async def _admit(self, request: web.Request, *, is_admitted: bool) -> web.Response:
-        """Let the bot answer in a room that was declined, or no more."""
-        key, now = (await sent(request)).get("key", ""), self._core.clock()
+    @route("POST", f"{PATH}/admit", f"{PATH}/dismiss")
+    async def _admit(self, visit: Visit) -> web.Response:
+        """Let the bot answer in a room that was declined, or no longer."""
+        key, now = (await visit.form()).get("key", ""), visit.now
+        is_admitted = visit.request.path.endswith("/admit")
         work = partial(rooms.admit, key=key, now=now, is_admitted=is_admitted)
         if not await self._core.database.write(work):
             return _back("gone")
@@ -267,7 +252,8 @@ class ChannelPages:
         for channel, account, health, detail in self._connections():
             place = (channel, account)
             backlog = backlogs.get(place, Backlog())
-            link = self._invitation(channel, account)
+            served = self._core.channels.get(channel)
+            link = served.invitation(account) if served is not None else ""
             found = Account(account, health.value, detail, heard.get(place, 0), backlog, link)
             running.setdefault(channel, []).append(found)
         off = {name: each.off(self._section(name)) for name, each in self._plugins.items()}
@@ -349,4 +335,4 @@ def _options(section: object, names: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _back(told: str, anchor: str = "") -> web.Response:
-    return pages.see(f"{PATH}?told={told}" + (f"#{anchor}" if anchor else ""))
+    return see(f"{PATH}?told={told}" + (f"#{anchor}" if anchor else ""))

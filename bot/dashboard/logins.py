@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiohttp import web
 
 from bot.channel import PAGE_OWNER
-from bot.channel.http import VISITOR, network_of, shared, visitor_of
-from bot.clock import to_the_minute
+from bot.channel.http import VISITOR, network_of
 from bot.config import Settings
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE, COOKIE_SECONDS, Guard
-from bot.dashboard.pages import Visits, in_menu, sent
+from bot.dashboard.pages import Pages, Visit, in_menu, route, see, sent
 from bot.identity import MessageOrigin
 from bot.sessions import page_logins
 from bot.sessions.page_logins import MAX_KEY_NAME
@@ -29,60 +28,51 @@ HERE = "/logins"
 
 
 @in_menu("/logins", is_owners=True)
-class LoginPages:
+class LoginPages(Pages):
     """The owner's: names and times, never a word of what somebody said."""
 
-    def __init__(self, browsers: Browsers, visits: Visits, settings: Settings) -> None:
+    def __init__(self, browsers: Browsers, settings: Settings) -> None:
         self._browsers = browsers
-        self._visits = visits
         self._settings = settings
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [
-            web.get(HERE, self._page),
-            web.post(HERE, self._invite),
-            web.post(f"{HERE}/out", self._take_out),
-        ]
-
+    @route("GET", HERE)
     async def _page(
-        self, request: web.Request, *, status: int = 200, problem: str = "", **made: str
+        self, visit: Visit, status: int = 200, problem: str = "", invited: str = "", link: str = ""
     ) -> web.Response:
-        return pages.page(
-            request,
+        return visit.page(
             "logins.html",
             status,
             people=await self._browsers.people(),
-            when=partial(to_the_minute, zone=self._visits.of(request).zone),
             problem=problem,
-            invited=made.get("invited", ""),
-            link=made.get("link", ""),
+            invited=invited,
+            link=link,
             has_token=self._settings.now.dashboard.has_token,
             is_public=bool(self._settings.now.dashboard.public_url),
         )
 
-    async def _invite(self, request: web.Request) -> web.Response:
-        name = (await sent(request)).get("name", "").strip().lower()
+    @route("POST", HERE)
+    async def _invite(self, visit: Visit) -> web.Response:
+        name = (await visit.form()).get("name", "").strip().lower()
         if not self._settings.now.dashboard.has_token:
-            return await self._page(request, status=409, problem="no_token")
+            return await self._page(visit, 409, "no_token")
         if not page_logins.is_name(name):
-            return await self._page(request, status=400, problem="bad_name")
+            return await self._page(visit, 400, "bad_name")
         key = page_logins.new_key()
-        made = await self._browsers.invite(name, key, pages.language(request))
+        made = await self._browsers.invite(name, key, visit.language)
         if made != "made":
-            return await self._page(request, status=409, problem=made)
+            return await self._page(visit, 409, made)
         # The link is kept nowhere, so this answer is the one that shows it: sent again, the form
         # makes another.
-        here = self._settings.now.dashboard.public_url or pages.opened_at(request)
-        link = f"{here}/enter?key={key}"
-        return await self._page(request, invited=name, link=link)
+        here = self._settings.now.dashboard.public_url or pages.opened_at(visit.request)
+        return await self._page(visit, invited=name, link=f"{here}/enter?key={key}")
 
-    async def _take_out(self, request: web.Request) -> web.Response:
-        name = (await sent(request)).get("name", "")
+    @route("POST", f"{HERE}/out")
+    async def _take_out(self, visit: Visit) -> web.Response:
+        name = (await visit.form()).get("name", "")
         if not page_logins.is_name(name):
-            return pages.refuse(request, 400, "bad_request")
+            raise web.HTTPBadRequest
         await self._browsers.take_out(name)
-        return pages.see(HERE)
+        return see(HERE)
 
 
 SHORTEST, LONGEST = 12, 256  # characters
@@ -233,77 +223,61 @@ ACCOUNT = "/account"
 
 
 @in_menu("/account")
-class AccountPages:
+class AccountPages(Pages):
     """Each visitor's own; the owner's log in with the token, everybody else may have a password."""
 
-    def __init__(self, browsers: Browsers, visits: Visits, passwords: Passwords) -> None:
+    def __init__(self, browsers: Browsers, passwords: Passwords) -> None:
         self._browsers = browsers
-        self._visits = visits
         self._passwords = passwords
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return shared(
-            [
-                web.get(ACCOUNT, self._page),
-                web.post(f"{ACCOUNT}/end", self._end),
-                web.post(f"{ACCOUNT}/end-others", self._end_others),
-                web.post(f"{ACCOUNT}/logout", self._log_out),
-                web.post(f"{ACCOUNT}/password", self._set_password),
-            ]
-        )
-
-    async def _page(
-        self, request: web.Request, *, status: int = 200, problem: str = ""
-    ) -> web.Response:
-        visitor = visitor_of(request)
-        known = None if visitor.is_owner else await self._browsers.person(visitor.name)
-        return pages.page(
-            request,
+    @route("GET", ACCOUNT, shared=True)
+    async def _page(self, visit: Visit, status: int = 200, problem: str = "") -> web.Response:
+        known = None if visit.is_owner else await self._browsers.person(visit.visitor.name)
+        return visit.page(
             "account.html",
             status,
-            logins=await self._browsers.of(visitor.name),
-            when=partial(to_the_minute, zone=self._visits.of(request).zone),
+            logins=await self._browsers.of(visit.visitor.name),
             has_password=known is not None and bool(known.password),
             shortest=SHORTEST,
             problem=problem,
-            is_done="done" in request.query,
+            is_done="done" in visit.request.query,
         )
 
-    async def _end(self, request: web.Request) -> web.Response:
-        login = (await sent(request)).get("login", "")
+    @route("POST", f"{ACCOUNT}/end", shared=True)
+    async def _end(self, visit: Visit) -> web.Response:
+        login = (await visit.form()).get("login", "")
         if not login:
-            return pages.refuse(request, 400, "bad_request")
-        await self._browsers.end(visitor_of(request).name, login)
-        return pages.see(ACCOUNT)
+            raise web.HTTPBadRequest
+        await self._browsers.end(visit.visitor.name, login)
+        return see(ACCOUNT)
 
-    async def _end_others(self, request: web.Request) -> web.Response:
-        visitor = visitor_of(request)
-        await self._browsers.end(visitor.name, besides=visitor.login)
-        return pages.see(ACCOUNT)
+    @route("POST", f"{ACCOUNT}/end-others", shared=True)
+    async def _end_others(self, visit: Visit) -> web.Response:
+        await self._browsers.end(visit.visitor.name, besides=visit.visitor.login)
+        return see(ACCOUNT)
 
-    async def _log_out(self, request: web.Request) -> web.Response:
-        visitor = visitor_of(request)
-        if visitor.login:
-            await self._browsers.end(visitor.name, visitor.login)
-        response = pages.see("/login")
+    @route("POST", f"{ACCOUNT}/logout", shared=True)
+    async def _log_out(self, visit: Visit) -> web.Response:
+        if visit.visitor.login:
+            await self._browsers.end(visit.visitor.name, visit.visitor.login)
+        response = see("/login")
         response.del_cookie(COOKIE)
         return response
 
-    async def _set_password(self, request: web.Request) -> web.Response:
-        visitor = visitor_of(request)
-        form = await sent(request)
+    @route("POST", f"{ACCOUNT}/password", shared=True)
+    async def _set_password(self, visit: Visit) -> web.Response:
+        visitor, form = visit.visitor, await visit.form()
         old, new = form.get("old", ""), form.get("new", "")
-        known = None if visitor.is_owner else await self._browsers.person(visitor.name)
+        known = None if visit.is_owner else await self._browsers.person(visitor.name)
         if known is None:
-            return pages.refuse(request, 400, "bad_request")
+            raise web.HTTPBadRequest
         if known.password and not await self._passwords.matches(visitor.name, known.password, old):
-            return await self._page(request, status=400, problem="old_wrong")
+            return await self._page(visit, 400, "old_wrong")
         if not SHORTEST <= len(new) <= LONGEST:
-            return await self._page(request, status=400, problem="length")
+            return await self._page(visit, 400, "length")
         hashed = await self._passwords.hash(visitor.name, new)
         await self._browsers.set_password(visitor.name, hashed, besides=visitor.login)
-        return pages.see(f"{ACCOUNT}?done")
+        return see(f"{ACCOUNT}?done")
 
 
 # `/programs`: keys and webhooks, with which programs talk and report to somebody.
@@ -313,81 +287,62 @@ MOST_TEMPLATE: Final = 2_000  # characters
 
 
 @in_menu(PROGRAMS)
-class ProgramPages:
+class ProgramPages(Pages):
     """Each visitor's own. A secret is kept nowhere readable: the answer that makes it shows it."""
 
-    def __init__(self, browsers: Browsers, visits: Visits, settings: Settings) -> None:
+    def __init__(self, browsers: Browsers, settings: Settings) -> None:
         self._browsers = browsers
-        self._visits = visits
         self._settings = settings
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return shared(
-            [
-                web.get(PROGRAMS, self._page),
-                web.post(f"{PROGRAMS}/keys", self._make_key),
-                web.post(f"{PROGRAMS}/keys/revoke", self._revoke),
-                web.post(f"{PROGRAMS}/hooks", self._make_hook),
-                web.post(f"{PROGRAMS}/hooks/delete", self._delete_hook),
-            ]
-        )
-
+    @route("GET", PROGRAMS, shared=True)
     async def _page(
-        self,
-        request: web.Request,
-        *,
-        status: int = 200,
-        problem: str = "",
-        key: str = "",
-        secret: str = "",
+        self, visit: Visit, status: int = 200, problem: str = "", key: str = "", secret: str = ""
     ) -> web.Response:
-        person = visitor_of(request).name
-        return pages.page(
-            request,
+        person = visit.visitor.name
+        return visit.page(
             "programs.html",
             status,
             keys=await self._browsers.keys(person),
             hooks=await self._browsers.hooks(person),
-            when=partial(to_the_minute, zone=self._visits.of(request).zone),
-            base=self._settings.now.dashboard.public_url or pages.opened_at(request),
+            base=self._settings.now.dashboard.public_url or pages.opened_at(visit.request),
             problem=problem,
             key=key,
             secret=secret,
         )
 
-    async def _make_key(self, request: web.Request) -> web.Response:
-        form = await sent(request)
-        name = _name(form.get("name", ""))
+    @route("POST", f"{PROGRAMS}/keys", shared=True)
+    async def _make_key(self, visit: Visit) -> web.Response:
+        form = await visit.form()
+        name, is_apart = _name(form.get("name", "")), form.get("talks") == "apart"
         if not name:
-            return await self._page(request, status=400, problem="no_name")
-        person, is_apart = visitor_of(request).name, form.get("talks") == "apart"
-        key = await self._browsers.make_key(person, name, is_apart=is_apart)
+            return await self._page(visit, 400, "no_name")
+        key = await self._browsers.make_key(visit.visitor.name, name, is_apart=is_apart)
         if not key:
-            return await self._page(request, status=409, problem="too_many")
-        return await self._page(request, key=key)
+            return await self._page(visit, 409, "too_many")
+        return await self._page(visit, key=key)
 
-    async def _revoke(self, request: web.Request) -> web.Response:
-        key = (await sent(request)).get("key", "")
-        await self._browsers.revoke(visitor_of(request).name, key)
-        return pages.see(PROGRAMS)
+    @route("POST", f"{PROGRAMS}/keys/revoke", shared=True)
+    async def _revoke(self, visit: Visit) -> web.Response:
+        await self._browsers.revoke(visit.visitor.name, (await visit.form()).get("key", ""))
+        return see(PROGRAMS)
 
-    async def _make_hook(self, request: web.Request) -> web.Response:
-        form = await sent(request)
+    @route("POST", f"{PROGRAMS}/hooks", shared=True)
+    async def _make_hook(self, visit: Visit) -> web.Response:
+        form = await visit.form()
         name, template = _name(form.get("name", "")), form.get("template", "").strip()
         if not name:
-            return await self._page(request, status=400, problem="no_name")
+            return await self._page(visit, 400, "no_name")
         if len(template) > MOST_TEMPLATE:
-            return await self._page(request, status=400, problem="long")
-        secret = await self._browsers.add_hook(visitor_of(request).name, name, template)
+            return await self._page(visit, 400, "long")
+        secret = await self._browsers.add_hook(visit.visitor.name, name, template)
         if not secret:
-            return await self._page(request, status=409, problem="too_many")
-        return await self._page(request, secret=secret)
+            return await self._page(visit, 409, "too_many")
+        return await self._page(visit, secret=secret)
 
-    async def _delete_hook(self, request: web.Request) -> web.Response:
-        hook = (await sent(request)).get("hook", "")
-        await self._browsers.delete_hook(visitor_of(request).name, hook)
-        return pages.see(PROGRAMS)
+    @route("POST", f"{PROGRAMS}/hooks/delete", shared=True)
+    async def _delete_hook(self, visit: Visit) -> web.Response:
+        await self._browsers.delete_hook(visit.visitor.name, (await visit.form()).get("hook", ""))
+        return see(PROGRAMS)
 
 
 def _name(typed: str) -> str:

@@ -17,15 +17,12 @@ from bot import __version__
 from bot.agent.tools import ToolContext
 from bot.agent.tools.memory import MAX_TEXT
 from bot.agent.tools.toolbox import Toolbox
-from bot.channel.http import Visitor, shared, visitor_of
-from bot.clock import moment
-from bot.core import Core
-from bot.dashboard.pages import Visits
-from bot.identity.conversation import Conversation
+from bot.dashboard.pages import Pages, Visit, route
 from bot.memory import note_store
 from bot.memory.notes import Notes
 from bot.messages import ToolResult, ToolUse
 from bot.shares import TALKS, Pool
+from bot.storage import Database
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -49,22 +46,17 @@ Message = MutableMapping[str, Any]
 log = structlog.stdlib.get_logger(__name__)
 
 
-class McpPages:
+class McpPages(Pages):
     """The server, made when the first program calls."""
 
-    def __init__(self, core: Core, visits: Visits, toolbox: Toolbox, notes: Notes) -> None:
-        self._visits = visits
+    def __init__(self, toolbox: Toolbox, notes: Notes, database: Database) -> None:
         self._toolbox = toolbox
         self._notes = notes
-        self._core = core
+        self._database = database
         self._pool = Pool(TALKS)
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._running: asyncio.Task[None] | None = None
         self._ends = asyncio.Event()
-
-    def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return shared([each(PATH, self._serve) for each in (web.post, web.get, web.delete)])
 
     async def stop(self) -> None:
         """End the server, if there is one."""
@@ -74,8 +66,12 @@ class McpPages:
 
     # --- HTTP -------------------------------------------------------------------------------------
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
-        async with self._pool.place(visitor_of(request).name):
+    @route("DELETE", PATH, shared=True)
+    @route("GET", PATH, shared=True)
+    @route("POST", PATH, shared=True)
+    async def _serve(self, visit: Visit) -> web.StreamResponse:
+        request = visit.request
+        async with self._pool.place(visit.visitor.name):
             manager = await self._server()
             body, response = await request.read(), None
             scope = {
@@ -89,7 +85,7 @@ class McpPages:
                 "root_path": "",
                 "query_string": request.query_string.encode(),
                 "headers": [(name.lower(), value) for name, value in request.raw_headers],
-                "request": request,
+                "visit": visit,
             }
             is_read = asyncio.Event()
 
@@ -144,7 +140,7 @@ class McpPages:
     ) -> types.ListToolsResult:
         import mcp_types as types  # noqa: PLC0415 - loaded with the server
 
-        _, conversation = self._who(context)
+        conversation = _visit_of(context).conversation
         found = self._toolbox.offered((conversation.rights,), conversation.view)
         return types.ListToolsResult(
             tools=[
@@ -163,14 +159,12 @@ class McpPages:
     ) -> types.CallToolResult:
         import mcp_types as types  # noqa: PLC0415 - loaded with the server
 
-        visitor, conversation = self._who(context)
-        found = await self._used(visitor, conversation, asked.name, dict(asked.arguments or {}))
+        found = await self._use(_visit_of(context), asked.name, dict(asked.arguments or {}))
         told = types.TextContent(type="text", text=found.text)
         return types.CallToolResult(content=[told], is_error=found.is_error)
 
-    async def _used(
-        self, visitor: Visitor, conversation: Conversation, name: str, given: dict[str, Any]
-    ) -> ToolResult:
+    async def _use(self, visit: Visit, name: str, given: dict[str, Any]) -> ToolResult:
+        visitor, conversation = visit.visitor, visit.conversation
         if name not in TOOLS:
             return ToolResult("", NO_TOOL, is_error=True)
         if name == WRITE:
@@ -178,23 +172,22 @@ class McpPages:
             words = f"{visitor.program}: {text}" if isinstance(text, str) and text.strip() else ""
             given = {"text": words, "untrusted": True}
         async with self._notes.watching(conversation.view) as watch:
-            now = moment(self._core.clock(), conversation.zone)
             context = ToolContext(
                 conversation.view,
                 f"{visitor.name}/{visitor.key}",
-                now,
+                visit.at(visit.now),
                 watch=watch,
                 rights=(conversation.rights,),
             )
             result = await self._toolbox.run(ToolUse("mcp", name, given), context)
-            if await self._core.database.read(lambda tx: note_store.heard_forgetting(tx, watch)):
+            if await self._database.read(lambda tx: note_store.heard_forgetting(tx, watch)):
                 return ToolResult("", FORGOTTEN, is_error=True)
         return result
 
-    def _who(self, context: ServerRequestContext[Any, Any]) -> tuple[Visitor, Conversation]:
-        asked: Any = context.request  # as the SDK wraps it
-        request: web.Request = asked.scope["request"]
-        return visitor_of(request), self._visits.of(request)
+
+def _visit_of(context: ServerRequestContext[Any, Any]) -> Visit:
+    asked: Any = context.request  # as the SDK wraps it
+    return asked.scope["visit"]
 
 
 def _sdk() -> tuple[Callable[..., Any], Callable[..., StreamableHTTPSessionManager]]:

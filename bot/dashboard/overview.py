@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import tzinfo
 from functools import partial
 from typing import Final
 from uuid import uuid4
 
 from aiohttp import web
 
-from bot.channel.http import shared
 from bot.commands.info import ContextCommands
 from bot.context.budget import Part
-from bot.core import Core
-from bot.dashboard import pages, usage
-from bot.dashboard.pages import Visits, in_menu, sent
+from bot.dashboard import usage
+from bot.dashboard.pages import ONCE, Pages, Receive, Visit, in_menu, route, see
 from bot.dashboard.usage import Chart, Series
 from bot.health import Readiness
 from bot.i18n import text
@@ -23,7 +22,7 @@ from bot.memory.selftest import MemoryGrowth
 from bot.money.limits import SETTLED_MS
 from bot.sessions import inbox, store
 from bot.sessions.inbox import Backlog, Traffic
-from bot.storage import Transaction
+from bot.storage import Database, Transaction
 from bot.views.findings import named, told
 from bot.views.usage import DAYS, Day, last_days
 
@@ -33,7 +32,7 @@ _Found = tuple[Sequence[tuple[Day, Traffic]], Backlog]
 
 
 @in_menu("/overview", is_owners=True)
-class OverviewPages:
+class OverviewPages(Pages):
     """Messages, reply times, memory, what waits and who is there.
 
     A day that is over is asked for once and kept: two numbers and one for each channel.
@@ -41,30 +40,24 @@ class OverviewPages:
 
     def __init__(
         self,
-        core: Core,
+        database: Database,
         growth: MemoryGrowth,
-        visits: Visits,
         report: Callable[[], Awaitable[Readiness]],
     ) -> None:
         """`report` says how each part is doing."""
-        self._core = core
+        self._database = database
         self._growth = growth
-        self._visits = visits
-        self._zone = visits.zone
         self._report = report
+        self._zone: tzinfo | None = None
         self._settled: Mapping[int, Traffic] = {}
 
-    def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return [web.get("/overview", self._page)]
-
-    async def _page(self, request: web.Request) -> web.Response:
-        language = pages.language(request)
-        found, waits = await self._core.database.read(self._look)
+    @route("GET", "/overview")
+    async def _page(self, visit: Visit) -> web.Response:
+        language, zone, now = visit.language, visit.bot_zone, visit.now
+        found, waits = await self._database.read(lambda tx: self._look(tx, zone, now))
         charts = _charts(language, found, await self._growth.days())
-        heading = text(language, "usage.day")
-        return pages.page(
-            request,
+        heading = visit.say("usage.day")
+        return visit.page(
             "overview.html",
             days=DAYS,
             waits=asdict(waits),
@@ -75,13 +68,13 @@ class OverviewPages:
             ],
         )
 
-    def _look(self, tx: Transaction) -> _Found:
-        if self._zone != self._visits.zone:
-            self._zone, self._settled = self._visits.zone, dict[int, Traffic]()
-        now, known = self._core.clock(), self._settled
+    def _look(self, tx: Transaction, zone: tzinfo, now: int) -> _Found:
+        if self._zone != zone:
+            self._zone, self._settled = zone, dict[int, Traffic]()
+        known = self._settled
         found = [
             (day, known.get(day.start) or inbox.traffic(tx, day.start, day.end))
-            for day in last_days(now, self._zone, DAYS)
+            for day in last_days(now, zone, DAYS)
         ]
         self._settled = {day.start: each for day, each in found if day.end + SETTLED_MS <= now}
         return found, inbox.backlog(tx)
@@ -125,50 +118,42 @@ MOST_DETAILS: Final = 12  # of one part; the others are summed up
 
 
 @in_menu("/context")
-class ContextPages:
+class ContextPages(Pages):
     """Each visitor's own conversation, the one that the chat page goes on with."""
 
-    def __init__(
-        self, core: Core, visits: Visits, commands: ContextCommands, receive: pages.Receive
-    ) -> None:
+    def __init__(self, commands: ContextCommands, database: Database, receive: Receive) -> None:
         """`receive` takes what a visitor says: the buttons say what could be typed."""
-        self._visits = visits
         self._commands = commands
-        self._core = core
+        self._database = database
         self._receive = receive
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return shared([web.get("/context", self._page), web.post("/context", self._press)])
-
-    async def _page(self, request: web.Request) -> web.Response:
-        language, conversation = pages.language(request), self._visits.of(request)
-        key = conversation.place.key
-        session = await self._core.database.read(lambda tx: store.current(tx, key))
+    @route("GET", "/context", shared=True)
+    async def _page(self, visit: Visit) -> web.Response:
+        conversation = visit.conversation
+        session = await self._database.read(lambda tx: store.current(tx, conversation.place.key))
         if session is None:
-            return pages.page(request, "context.html", found=None)
+            return visit.page("context.html", found=None)
         found = await self._commands.report_of(session, conversation)
         parts = [part for part in found.fitted() if part.tokens]
-        named = [(text(language, f"context.part.{part.name}"), part.tokens) for part in parts]
-        return pages.page(
-            request,
+        named = [(visit.say(f"context.part.{part.name}"), part.tokens) for part in parts]
+        return visit.page(
             "context.html",
             found=found,
             parts=parts,
             drawn=usage.shares(named, found.budget.compact_above, usage.whole),
             percents=found.percents(),
-            detail=partial(_detail, text(language, "usage.others")),
+            detail=partial(_detail, visit.say("usage.others")),
             once=uuid4().hex,
         )
 
-    async def _press(self, request: web.Request) -> web.Response:
-        form = await sent(request)
+    @route("POST", "/context", shared=True)
+    async def _press(self, visit: Visit) -> web.Response:
+        form = await visit.form()
         command, once = COMMANDS.get(form.get("do", "")), form.get("once", "")
-        if command is None or not pages.ONCE.fullmatch(once):
-            return pages.refuse(request, 400, "bad_request")
-        origin = self._visits.of(request).origin
-        await self._receive(pages.said(origin, command, once, self._core.clock()))
-        return pages.see("/")
+        if command is None or not ONCE.fullmatch(once):
+            raise web.HTTPBadRequest
+        await self._receive(visit.says(command, once))
+        return see("/")
 
 
 def _detail(others: str, part: Part) -> list[tuple[str, int]]:

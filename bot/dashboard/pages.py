@@ -1,7 +1,8 @@
-"""Pages as the server draws them: a template, in the visitor's language, with a way to the others.
+"""Requests and pages: whose a request is, which handler answers it, and drawing a template.
 
-A template is a file of `templates/` that extends "page.html" (with the ways) or "card.html" (for
-whoever has none yet). Whatever it shows is escaped. It has `t(key, **values)` for sentences.
+A template is a file of `templates/` that extends "page.html" (with the menu) or "card.html" (for
+whoever is not logged in). Whatever it shows is escaped. It has `t(key, **values)` for sentences,
+and `visit`, the request, where somebody is logged in.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from datetime import date, datetime, timedelta
+from functools import cache, cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -19,13 +21,15 @@ from zoneinfo import ZoneInfo
 from aiohttp import web
 
 from bot.channel import DEFAULT_ACCOUNT, Inbound
-from bot.channel.http import VISITOR, Visitor, shared, visitor_of
-from bot.clock import moment
+from bot.channel.http import VISITOR, SharedRoute, Visitor, shared, visitor_of
+from bot.clock import Clock, moment, to_the_minute
 from bot.config import Settings
 from bot.context.budget import grouped
-from bot.i18n import LANGUAGES, language_of, place_of, text
+from bot.i18n import DEFAULT_LANGUAGE, LANGUAGES, catalog, language_of, place_of, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import MessageOrigin
+from bot.identity.view import MemoryView
+from bot.sessions import entries
 from bot.sessions.due_time import shown
 
 if TYPE_CHECKING:
@@ -33,10 +37,12 @@ if TYPE_CHECKING:
 
 ASSETS = "/assets"
 STYLES = (f"{ASSETS}/base.css", f"{ASSETS}/page.css")
-Pages = TypeVar("Pages", bound=type)
+Class = TypeVar("Class", bound=type)
 NO_STORE: Final = {"Cache-Control": "no-store"}
 # The bot's language, or "auto".
 LANGUAGE: Final[web.AppKey[Callable[[], str]]] = web.AppKey("language")
+RESOLVER: Final = web.AppKey("resolver", ConversationResolver)
+CLOCK: Final[web.AppKey[Clock]] = web.AppKey("clock")
 LOOKS: Final = {"theme": ("light", "dark"), "language": LANGUAGES}  # what the menu sets
 # What an address of another server would begin with, after characters that a browser leaves out.
 BEGINNING: Final = "/\\" + "".join(map(chr, range(33)))
@@ -69,7 +75,7 @@ class Way:
 _WAYS = [Way("/")]
 
 
-def in_menu(path: str, *, is_owners: bool = False) -> Callable[[Pages], Pages]:
+def in_menu(path: str, *, is_owners: bool = False) -> Callable[[Class], Class]:
     """Add the page of the class below to every menu; if it `is_owners`, behind the owner's gear."""
     _WAYS.append(Way(path, is_owners))
     return lambda pages: pages
@@ -223,17 +229,23 @@ def _templates() -> Environment:
     return environment
 
 
-SHOWN = 50  # of a list at once
-
-T = TypeVar("T")
+BESIDE: Final = 64 * 1024  # bytes of a form beside a text that it may hold
 
 
-async def sent(request: web.Request) -> Mapping[str, str]:
+async def sent(request: web.Request, most: int = 0) -> Mapping[str, str]:
     """The fields of a form as texts; files are left out.
 
+    `most` are the bytes of a text in it, such as a whole note.
+
     Raises:
+        HTTPRequestEntityTooLarge: it is larger than that and a little.
         HTTPBadRequest: it is no form that can be read.
     """
+    if most:
+        length = request.content_length
+        if length is None or length > most + BESIDE:
+            raise web.HTTPRequestEntityTooLarge(most + BESIDE, length or 0)
+        request = request.clone(client_max_size=most + BESIDE)
     try:
         form = await request.post()
     # Bytes that are no text, an unknown charset, or parts without a boundary between them.
@@ -246,6 +258,188 @@ def whole(words: str, otherwise: int, digits: int = 8) -> int:
     """The whole number that a field or a query holds; `otherwise` for anything else."""
     is_one = words.isascii() and words.isdigit() and len(words) <= digits
     return int(words) if is_one else otherwise
+
+
+# --- a request of somebody who is logged in -------------------------------------------------------
+
+CHANNEL = "web"
+Receive = Callable[[Inbound], Awaitable[None]]
+ONCE: Final = re.compile(r"[0-9a-f]{32}")  # a form sent twice is one message
+
+
+class Visit:
+    """A request of somebody who is logged in: who they are, and how they are answered."""
+
+    def __init__(self, request: web.Request) -> None:
+        self.request = request
+        self.visitor = visitor_of(request)
+        self.language = language(request)
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        """Their chat in the page, as the chat has it: person, view, rights, time zone."""
+        locale = self.request.headers.get("Accept-Language", "").partition(",")[0]
+        return self.request.app[RESOLVER].of(origin_of(self.visitor.name, locale))
+
+    @property
+    def view(self) -> MemoryView:
+        """The memory they may see."""
+        return self.conversation.view
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Their time zone."""
+        return self.conversation.zone
+
+    @property
+    def bot_zone(self) -> ZoneInfo:
+        """The time zone of what is everybody's."""
+        return self.request.app[RESOLVER].policy.zone
+
+    @property
+    def is_owner(self) -> bool:
+        """True for the owner."""
+        return self.visitor.is_owner
+
+    @property
+    def now(self) -> int:
+        """The time, in ms since the epoch."""
+        return self.request.app[CLOCK]()
+
+    @property
+    def today(self) -> date:
+        """The day in their time zone."""
+        return self.at(self.now).date()
+
+    # --- what they sent ---------------------------------------------------------------------------
+
+    def query(self, name: str) -> str:
+        """A field of the query; empty if it is not there."""
+        return self.request.query.get(name, "")
+
+    def number(self, name: str, otherwise: int = 0) -> int:
+        """A whole number of the query; `otherwise` for anything else."""
+        return whole(self.query(name), otherwise)
+
+    async def form(self, most: int = 0) -> Mapping[str, str]:
+        """The fields of a form; see `sent`."""
+        return await sent(self.request, most)
+
+    def says(self, words: str, once: str) -> Inbound:
+        """The message that a button sends for them; the same `once` is the same message."""
+        origin = self.conversation.origin
+        return Inbound(
+            channel=origin.channel,
+            account=origin.account,
+            chat=origin.chat,
+            chat_type="direct",
+            sender=origin.sender,
+            message_id=f"page-{once}",
+            text=words,
+            sent_at=self.now,
+            locale=origin.locale,
+        )
+
+    # --- what they are shown ----------------------------------------------------------------------
+
+    def page(self, template: str, /, status: int = 200, **values: Any) -> web.Response:
+        """A page of a template, with these values and the visit in it."""
+        return page(self.request, template, status, visit=self, **values)
+
+    def say(self, key: str, /, **values: object) -> str:
+        """A sentence in their language."""
+        return text(self.language, key, **values)
+
+    def told(self, section: str) -> str:
+        """What the query says was done: a key below `<section>.told`; empty for anything else."""
+        told = self.query("told")
+        return told if f"{section}.told.{told}" in catalog(DEFAULT_LANGUAGE) else ""
+
+    def at(self, ms: int) -> datetime:
+        """A time in their time zone."""
+        return moment(ms, self.zone)
+
+    def minute(self, ms: int) -> str:
+        """A time as "2026-11-23 08:05"."""
+        return to_the_minute(ms, self.zone)
+
+    def when(self, ms: int) -> str:
+        """A time as "today at 14:49"; "undated" for 0."""
+        if not ms:
+            return self.say("conversations.undated")
+        return shown(self.language, self.at(ms), self.at(self.now))
+
+    def day(self, ms: int) -> str:
+        """The day of a time, in words; "undated" for 0."""
+        if not ms:
+            return self.say("conversations.undated")
+        day = self.at(ms)
+        if day.date() == self.today:
+            return self.say("conversations.today")
+        if day.date() == self.today - timedelta(days=1):
+            return self.say("conversations.yesterday")
+        weekday = self.say("conversations.weekdays").split()[day.weekday()]
+        return self.say("conversations.day", weekday=weekday, date=f"{day:%Y-%m-%d}")
+
+    def clock(self, ms: int) -> str:
+        """The time of day of a time; empty for 0."""
+        return f"{self.at(ms):%H:%M}" if ms else ""
+
+    def place(self, channel: str) -> str:
+        """Where a conversation is, or was, in words."""
+        if name := entries.imported_name(channel):
+            return self.say("conversations.imported", name=name)
+        is_page = channel == CHANNEL
+        return self.say("conversations.page") if is_page else channel.replace("_", " ").capitalize()
+
+
+def origin_of(name: str, locale: str = "") -> MessageOrigin:
+    """Where a visitor of this name writes from: their chat in the page."""
+    return MessageOrigin(CHANNEL, DEFAULT_ACCOUNT, name, "direct", name, locale=locale)
+
+
+# --- handlers -------------------------------------------------------------------------------------
+
+Handler = TypeVar("Handler", bound=Callable[[Any, Visit], Awaitable[web.StreamResponse]])
+
+
+def route(method: str, *paths: str, shared: bool = False) -> Callable[[Handler], Handler]:
+    """Let the method below answer some paths, for the owner alone unless they are `shared`.
+
+    A shared one shows each visitor nothing but their own.
+    """
+
+    def declare(handler: Handler) -> Handler:
+        kind = SharedRoute if shared else web.RouteDef
+        vars(handler).setdefault("routes", []).extend((kind, method, path) for path in paths)
+        return handler
+
+    return declare
+
+
+class Pages:
+    """Pages of one subject; `route` declares their handlers."""
+
+    def routes(self) -> list[web.RouteDef]:
+        """The routes, in the order in which they are declared."""
+        return [
+            kind(method, path, partial(_answer, partial(handler, self)), {})
+            for handler in vars(type(self)).values()
+            for kind, method, path in getattr(handler, "routes", ())
+        ]
+
+
+async def _answer(
+    handler: Callable[[Visit], Awaitable[web.StreamResponse]], request: web.Request
+) -> web.StreamResponse:
+    return await handler(Visit(request))
+
+
+# --- lists, a part at a time ----------------------------------------------------------------------
+
+SHOWN = 50  # of a list at once
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,80 +469,3 @@ def address(path: str, wanted: str, name: str, number: int) -> str:
     """Where part `number` of the list `name` of a page is, among what is looked for there."""
     query = {"q": wanted} if wanted else {}
     return f"{path}?{urlencode({**query, name: number})}#{name}"
-
-
-CHANNEL = "web"
-
-
-class Visits:
-    """Resolves a request to the conversation that its visitor has in the page.
-
-    So every page takes person, view, rights, language and zone from where the chat takes them.
-    """
-
-    def __init__(self, resolver: ConversationResolver) -> None:
-        self._resolver = resolver
-
-    @property
-    def zone(self) -> ZoneInfo:
-        """The time zone of what is everybody's."""
-        return self._resolver.policy.zone
-
-    def of(self, request: web.Request) -> Conversation:
-        """The conversation of whoever asks."""
-        locale = request.headers.get("Accept-Language", "").partition(",")[0]
-        return self._resolver.of(origin_of(visitor_of(request).name, locale))
-
-    def when(self, request: web.Request, now: int) -> Callable[[int], str]:
-        """How times in ms are written for whoever asks: "today at 14:49"."""
-        spoken, zone = language(request), self.of(request).zone
-
-        def when(at: int) -> str:
-            undated = text(spoken, "conversations.undated")
-            return shown(spoken, moment(at, zone), moment(now, zone)) if at else undated
-
-        return when
-
-
-def origin_of(name: str, locale: str = "") -> MessageOrigin:
-    """Where a visitor of this name writes from: their chat in the page."""
-    return MessageOrigin(CHANNEL, DEFAULT_ACCOUNT, name, "direct", name, locale=locale)
-
-
-# A button says what could be typed; the same form sent twice is one message.
-
-Receive = Callable[[Inbound], Awaitable[None]]
-ONCE: Final = re.compile(r"[0-9a-f]{32}")
-
-
-def said(origin: MessageOrigin, words: str, once: str, now: int) -> Inbound:
-    """What a visitor says by a form; `now` is in ms since the epoch."""
-    return Inbound(
-        channel=origin.channel,
-        account=origin.account,
-        chat=origin.chat,
-        chat_type="direct",
-        sender=origin.sender,
-        message_id=f"page-{once}",
-        text=words,
-        sent_at=now,
-        locale=origin.locale,
-    )
-
-
-# Forms that may hold a whole note: read with a bound on their size, before anything is read.
-
-BESIDE = 64 * 1024  # bytes of a form beside its text
-
-
-async def form_of(request: web.Request, most: int) -> Mapping[str, str]:
-    """The fields of a form that are text.
-
-    Raises:
-        HTTPRequestEntityTooLarge: it is larger than `most` bytes and a little.
-        HTTPBadRequest: it is no form.
-    """
-    length = request.content_length
-    if length is None or length > most + BESIDE:
-        raise web.HTTPRequestEntityTooLarge(most + BESIDE, length or 0)
-    return await sent(request.clone(client_max_size=most + BESIDE))

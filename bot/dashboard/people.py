@@ -10,8 +10,16 @@ import structlog
 from aiohttp import web
 
 from bot.core import Core
-from bot.dashboard import pages
-from bot.dashboard.pages import Visits, address, in_menu, matching, part_of, sent
+from bot.dashboard.pages import (
+    Pages,
+    Visit,
+    address,
+    in_menu,
+    matching,
+    part_of,
+    route,
+    see,
+)
 from bot.delivery.outbox import Letter
 from bot.identity import Seat, routing
 from bot.sessions import pairing
@@ -22,12 +30,6 @@ from bot.views.people import LetIn, people
 
 PATH: Final = "/people"
 FOUND_BY: Final = ("label", "id", "place", "code")
-
-# What the page may be told to say above itself, after something was done.
-TOLD: Final = frozenset(
-    {"let_in", "let_in_me", "blocked", "again", "may_ask", "ended", "parted"}
-    | {"gone", "configured", "own"}
-)
 
 Act = Callable[[Transaction, Seat, int], object]
 """Done for an account at a time; gives nothing when there is nothing to do."""
@@ -44,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 
 @in_menu("/people", is_owners=True)
-class PeoplePages:
+class PeoplePages(Pages):
     """Names, ids and times of people; never a word of what they said."""
 
     def __init__(
@@ -60,40 +62,26 @@ class PeoplePages:
         `read_books` lets what was changed count at once, `post` sends what somebody is told.
         """
         self._core = core
-        self._visits = Visits(core.resolver)
         self._origins = origins
         self._read_books = read_books
         self._post = post
-
-    def routes(self) -> list[web.RouteDef]:
-        """The route, and what can be done there."""
-        return [
-            web.get(PATH, self._page),
-            web.post(f"{PATH}/approve", self._approve),
-            *(web.post(f"{PATH}/{act}", partial(self._act, *ACTS[act])) for act in ACTS),
-        ]
 
     async def waiting(self) -> int:
         """How many ask to be let in."""
         now = self._core.clock()
         return len(await self._core.database.read(lambda tx: pairing.pending(tx, now)))
 
-    async def _page(self, request: web.Request) -> web.Response:
-        now, query = self._core.clock(), request.query
-        session = self._core.resolver.policy.config.session
+    @route("GET", PATH)
+    async def _page(self, visit: Visit) -> web.Response:
+        now, session = visit.now, self._core.resolver.policy.config.session
         everybody = await self._core.database.read(lambda tx: people(tx, session, now))
-        wanted = query.get("q", "").strip()
+        wanted = visit.query("q").strip()
         parts = {
-            name: part_of(
-                matching(getattr(everybody, name), wanted, *FOUND_BY), query.get(name, "")
-            )
+            name: part_of(matching(getattr(everybody, name), wanted, *FOUND_BY), visit.query(name))
             for name in ("asking", "admitted", "linked", "blocked")
         }
-        told = query.get("told", "")
-        return pages.page(
-            request,
+        return visit.page(
             "people.html",
-            told=told if told in TOLD else "",
             wanted=wanted,
             is_long=bool(wanted) or any(part.parts > 1 for part in parts.values()),
             minutes=pairing.VALID_MS // 60_000,
@@ -102,7 +90,6 @@ class PeoplePages:
             owners=[name for name in routing.names_of(session, routing.OWNER) if ":" in name],
             identities=session.identity_links,
             where=self._where,
-            when=self._visits.when(request, self._core.clock()),
             parts=parts,
         )
 
@@ -114,8 +101,9 @@ class PeoplePages:
 
     # --- what is done -----------------------------------------------------------------------------
 
-    async def _approve(self, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._core.clock()
+    @route("POST", f"{PATH}/approve")
+    async def _approve(self, visit: Visit) -> web.Response:
+        form, now = await visit.form(), visit.now
         channel, code, me = form.get("channel", ""), form.get("code", ""), "me" in form
         session = self._core.resolver.policy.config.session
         done = await self._core.database.write(
@@ -123,8 +111,10 @@ class PeoplePages:
         )
         return await self._done(done, "let_in_me" if me else "let_in", channel)
 
-    async def _act(self, told: str, act: Act, request: web.Request) -> web.Response:
-        form, now = await sent(request), self._core.clock()
+    @route("POST", *(f"{PATH}/{act}" for act in ACTS))
+    async def _act(self, visit: Visit) -> web.Response:
+        told, act = ACTS[visit.request.path.removeprefix(f"{PATH}/")]
+        form, now = await visit.form(), visit.now
         seat = (form.get("channel", ""), form.get("sender", ""))
         if told == "blocked" and self._core.resolver.now.person_of(seat).is_owner:
             return _back("own")
@@ -144,4 +134,4 @@ class PeoplePages:
 
 
 def _back(told: str) -> web.Response:
-    return pages.see(f"{PATH}?told={told}")
+    return see(f"{PATH}?told={told}")

@@ -15,11 +15,10 @@ import orjson
 from aiohttp import web
 
 from bot.channel import PAGE_OWNER
-from bot.channel.http import Visitor, shared, visitor_of
+from bot.channel.http import Visitor, shared
 from bot.channel.kit.json_access import child, mapping, text
-from bot.clock import Clock
 from bot.dashboard import pages
-from bot.dashboard.pages import ASSETS, NO_STORE
+from bot.dashboard.pages import ASSETS, NO_STORE, Pages, Visit, route
 from bot.errors import AddressRefused
 from bot.push import pusher
 from bot.push.pusher import Pusher, Subscription
@@ -59,30 +58,18 @@ class PushLogins:
         return hmac.new(token, b"confidant push v1", "sha256").hexdigest()[:32] if token else ""
 
 
-class PushPages:
+class PushPages(Pages):
     """What the page's switch asks and says."""
 
-    def __init__(
-        self, pusher: Pusher, logins: PushLogins, database: Database, clock: Clock
-    ) -> None:
+    def __init__(self, pusher: Pusher, logins: PushLogins, database: Database) -> None:
         self._pusher = pusher
         self._logins = logins
         self._database = database
-        self._clock = clock
 
-    def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return shared(
-            [
-                web.get("/api/push", self._devices),
-                web.post("/api/push", self._subscribe),
-                web.delete("/api/push/{id}", self._end),
-            ]
-        )
-
-    async def _devices(self, request: web.Request) -> web.Response:
+    @route("GET", "/api/push", shared=True)
+    async def _devices(self, visit: Visit) -> web.Response:
         """The bot's key, and the visitor's browsers by id."""
-        visitor = visitor_of(request)
+        visitor = visit.visitor
         login = self._logins.of(visitor)
         signature = await self._pusher.signature()
         found = await self._database.read(lambda tx: pusher.subscriptions_of(tx, visitor.name))
@@ -93,25 +80,27 @@ class PushPages:
         body = {"key": signature.public, "devices": devices}
         return web.json_response(body, headers=NO_STORE)
 
-    async def _subscribe(self, request: web.Request) -> web.Response:
-        """Tell this browser from now on, for as long as it is let in as it is now."""
+    @route("POST", "/api/push", shared=True)
+    async def _subscribe(self, visit: Visit) -> web.Response:
+        """Notify this browser from now on, for as long as it is logged in as it is now."""
         try:
-            asked = self._asked(request, await request.read())
+            asked = self._asked(visit, await visit.request.read())
             self._pusher.endpoints.check(asked.endpoint)
         except (ValueError, AddressRefused):
-            return pages.refuse(request, 400, "bad_request")
+            raise web.HTTPBadRequest from None
         if not await self._pusher.holds(asked):
-            return pages.refuse(request, 403, "not_told")
-        await self._database.write(lambda tx: pusher.put_subscription(tx, asked, self._clock()))
+            return pages.refuse(visit.request, 403, "not_told")
+        await self._database.write(lambda tx: pusher.put_subscription(tx, asked, visit.now))
         return web.json_response({"id": asked.id}, headers=NO_STORE)
 
-    async def _end(self, request: web.Request) -> web.Response:
-        """Tell one of the visitor's browsers no more."""
-        name, which = visitor_of(request).name, request.match_info["id"]
+    @route("DELETE", "/api/push/{id}", shared=True)
+    async def _end(self, visit: Visit) -> web.Response:
+        """Stop notifying one of the visitor's browsers."""
+        name, which = visit.visitor.name, visit.request.match_info["id"]
         await self._database.write(lambda tx: pusher.drop_subscription(tx, which, name))
         return web.Response(status=204, headers=NO_STORE)
 
-    def _asked(self, request: web.Request, body: bytes) -> Subscription:
+    def _asked(self, visit: Visit, body: bytes) -> Subscription:
         """What a browser wants.
 
         Raises:
@@ -119,7 +108,6 @@ class PushPages:
         """
         from bot.push.encryption import BrowserKeys  # noqa: PLC0415 - when needed
 
-        visitor = visitor_of(request)
         fields = mapping(orjson.loads(body))
         keys, endpoint = child(fields, "keys"), text(fields, "endpoint")
         p256dh, auth = text(keys, "p256dh"), text(keys, "auth")
@@ -129,13 +117,13 @@ class PushPages:
             raise ValueError("no keys")
         BrowserKeys.of(p256dh, auth)
         return Subscription(
-            person=visitor.name,
-            login=self._logins.of(visitor),
+            person=visit.visitor.name,
+            login=self._logins.of(visit.visitor),
             endpoint=endpoint,
             p256dh=p256dh,
             auth=auth,
-            origin=request.headers.get("Origin", ""),
-            language=pages.language(request),
+            origin=visit.request.headers.get("Origin", ""),
+            language=visit.language,
             words=fields.get("words") is True,
         )
 

@@ -9,31 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import get_args
 
 import structlog
 from aiohttp import web
 
-from bot.channel.http import shared
-from bot.clock import moment, to_the_minute
-from bot.core import Core
-from bot.dashboard import pages
-from bot.dashboard.pages import Visits, form_of, in_menu
+from bot.clock import moment
+from bot.dashboard.pages import Pages, Visit, in_menu, route, see
 from bot.i18n import text
-from bot.identity import Conversation
 from bot.sessions import due_time, reminders, repeats
 from bot.sessions.agenda import Agenda, Change, changes_of, id_of
 from bot.sessions.due_time import Every, Problem
 from bot.sessions.recurrence import MIN_TASK_MINUTES
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, Reminder
 from bot.sessions.repeats import PastReminder, Repeat
-from bot.storage import Transaction
+from bot.storage import Database, Transaction
 
 PAGE, CHANGE, EDIT = "/reminders", "/reminders/change", "/reminders/edit"
 MOST_PAST = 20
 MOST_TIME = 200  # characters of when something is to come
-MOST_BODY = 16 * 1024  # bytes of a form
 
 log = structlog.stdlib.get_logger(__name__)
 
@@ -64,94 +58,68 @@ class Form:
 
 
 @in_menu(PAGE)
-class ReminderPages:
+class ReminderPages(Pages):
     """Lists and changes a visitor's reminders and tasks."""
 
-    def __init__(self, core: Core, visits: Visits, expect: Callable[[int], None]) -> None:
-        """`expect` hears when something is due."""
-        self._visits = visits
-        self._core = core
+    def __init__(self, database: Database, expect: Callable[[int], None]) -> None:
+        """`expect` is called with the time at which something is due."""
+        self._database = database
         self._expect = expect
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes; each visitor sees and changes what is theirs."""
-        return shared(
-            [
-                web.get(PAGE, self._list),
-                web.post(CHANGE, self._change),
-                web.get(EDIT, self._form),
-                web.post(EDIT, self._edit),
-            ]
-        )
-
-    def _agenda(self, tx: Transaction, request: web.Request, who: Conversation) -> Agenda:
-        people = who.view.people or (who.person,)
-        return Agenda(tx, who.key, pages.language(request), who.zone, self._core.clock(), people)
-
-    async def _list(self, request: web.Request) -> web.Response:
-        who, language = self._visits.of(request), pages.language(request)
-
+    @route("GET", PAGE, shared=True)
+    async def _list(self, visit: Visit) -> web.Response:
         def read(tx: Transaction) -> tuple[list[Row], list[PastReminder]]:
-            agenda = self._agenda(tx, request, who)
-            rows = [_row(agenda, each) for each in agenda.waiting()]
+            agenda = _agenda(tx, visit)
+            rows = [_row(visit, agenda, each) for each in agenda.waiting()]
             return rows, repeats.past(tx, agenda.people, MOST_PAST)
 
-        rows, past = await self._core.database.read(read)
-        done = request.query.get("done", "")
-        return pages.page(
-            request,
-            "reminders.html",
-            rows=rows,
-            past=past,
-            at=partial(to_the_minute, zone=who.zone),
-            done=done if done in {*get_args(Change), "edit", "gone"} else "",
-            examples=text(language, "reminder.examples").split("\n- ")[1:],
-        )
+        rows, past = await self._database.read(read)
+        examples = visit.say("reminder.examples").split("\n- ")[1:]
+        return visit.page("reminders.html", rows=rows, past=past, examples=examples)
 
-    async def _change(self, request: web.Request) -> web.Response:
+    @route("POST", CHANGE, shared=True)
+    async def _change(self, visit: Visit) -> web.Response:
         """Cancel, pause or resume one."""
-        who, form = self._visits.of(request), await form_of(request, MOST_BODY)
+        form = await visit.form()
         change = next((each for each in get_args(Change) if each == form.get("change")), None)
         if change is None:
-            return pages.refuse_status(request, 400)
+            raise web.HTTPBadRequest
 
         def work(tx: Transaction) -> bool:
-            agenda = self._agenda(tx, request, who)
+            agenda = _agenda(tx, visit)
             number = agenda.number_of(form.get("id", ""))
             if not number or change not in changes_of(agenda.waiting()[number - 1]):
                 return False
             agenda.change(change, number)
             return True
 
-        is_done = await self._core.database.write(work)
+        is_done = await self._database.write(work)
         if is_done:
             log.info("reminder.changed", by="page", change=change)
         if change == "resume":
-            self._expect(self._core.clock())
-        return pages.see(f"{PAGE}?done={change if is_done else 'gone'}")
+            self._expect(visit.now)
+        return see(f"{PAGE}?told={change if is_done else 'gone'}")
 
-    async def _form(self, request: web.Request) -> web.Response:
-        who, id_ = self._visits.of(request), request.query.get("id", "")
-
+    @route("GET", EDIT, shared=True)
+    async def _form(self, visit: Visit) -> web.Response:
         def read(tx: Transaction) -> Form | None:
-            agenda = self._agenda(tx, request, who)
-            found = _waiting(agenda, id_)
+            agenda = _agenda(tx, visit)
+            found = _waiting(agenda, visit.query("id"))
             return None if found is None else _form_of(agenda, found)
 
-        form = await self._core.database.read(read)
-        if form is None:
-            return pages.see(f"{PAGE}?done=gone")
-        return self._drawn(request, form)
+        form = await self._database.read(read)
+        return _drawn(visit, form) if form is not None else see(f"{PAGE}?told=gone")
 
-    async def _edit(self, request: web.Request) -> web.Response:
+    @route("POST", EDIT, shared=True)
+    async def _edit(self, visit: Visit) -> web.Response:
         """Store what was sent; or say what is wrong with it, and show it again."""
-        who, form = self._visits.of(request), await form_of(request, MOST_BODY)
+        form = await visit.form()
         words, when = form.get("text", "").strip(), form.get("when", "").strip()
         if not words or len(words) > MAX_TEXT or len(when) > MOST_TIME:
-            return pages.refuse_status(request, 400)
+            raise web.HTTPBadRequest
 
         def work(tx: Transaction) -> tuple[Form | None, int | None]:
-            agenda = self._agenda(tx, request, who)
+            agenda = _agenda(tx, visit)
             found = _waiting(agenda, form.get("id", ""))
             if found is None:
                 return None, None
@@ -160,20 +128,25 @@ class ReminderPages:
                 return None, due_at
             return replace(_form_of(agenda, found), text=words, when=when, problem=due_at), None
 
-        again, due_at = await self._core.database.write(work)
+        again, due_at = await self._database.write(work)
         if again is not None:
-            return self._drawn(request, again)
+            return _drawn(visit, again)
         if due_at is None:
-            return pages.see(f"{PAGE}?done=gone")
+            return see(f"{PAGE}?told=gone")
         self._expect(due_at)
         log.info("reminder.changed", by="page", change="edit")
-        return pages.see(f"{PAGE}?done=edit")
+        return see(f"{PAGE}?told=edit")
 
-    def _drawn(self, request: web.Request, form: Form) -> web.Response:
-        status = 409 if form.problem else 200
-        return pages.page(
-            request, "reminder_edit.html", status, form=form, most=MAX_TEXT, most_time=MOST_TIME
-        )
+
+def _agenda(tx: Transaction, visit: Visit) -> Agenda:
+    who = visit.conversation
+    people = who.view.people or (who.person,)
+    return Agenda(tx, who.key, visit.language, visit.zone, visit.now, people)
+
+
+def _drawn(visit: Visit, form: Form) -> web.Response:
+    status = 409 if form.problem else 200
+    return visit.page("reminder_edit.html", status, form=form, most=MAX_TEXT, most_time=MOST_TIME)
 
 
 def _waiting(agenda: Agenda, id_: str) -> Reminder | Repeat | None:
@@ -186,15 +159,12 @@ def _may_edit(each: Reminder | Repeat) -> bool:
     return not each.about if isinstance(each, Reminder) else each.origin.chat_type == "direct"
 
 
-def _row(agenda: Agenda, each: Reminder | Repeat) -> Row:
-    channel = each.target.address.channel
+def _row(visit: Visit, agenda: Agenda, each: Reminder | Repeat) -> Row:
     return Row(
         id_of(each),
         each.text,
         agenda.when(each),
-        text(agenda.language, "conversations.page")
-        if channel == pages.CHANNEL
-        else channel.replace("_", " ").capitalize(),
+        visit.place(each.target.address.channel),
         changes_of(each),
         agenda.runs(each, repeats.KEPT_RUNS) if isinstance(each, Repeat) else [],
         _may_edit(each),

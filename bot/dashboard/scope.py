@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from bot.channel import ScopeRule
 from bot.config import Config
-from bot.dashboard import pages
-from bot.dashboard.pages import NO_STORE
+from bot.dashboard.pages import NO_STORE, Pages, Visit, route, see, whole
 from bot.dashboard.settings import options
 from bot.errors import ConfigError
 from bot.i18n import text
@@ -29,7 +28,6 @@ from bot.views.people import shortened
 PATH: Final = "/channels/scope"
 RULES: Final[Key] = ("scope", "rules")
 LONGEST_ID: Final = 200  # characters
-TOLD: Final = frozenset({"added", "removed", "moved", "gone"})
 KINDS: Final = ("", "direct", "group", "channel", "thread")
 # What a rule comes to: its action and how often memory is searched unasked.
 EFFECTS: Final = {
@@ -50,72 +48,63 @@ class Stated:
     id: str
 
 
-class ScopePages:
+class ScopePages(Pages):
     """The rules of `[scope]`, read and changed as sentences. The first that fits decides."""
 
     def __init__(self, settings: ServedSettings, database: Database) -> None:
         self._settings = settings
         self._database = database
 
-    def routes(self) -> list[web.RouteDef]:
-        """The page, what is done there, and the check of a rule that is being typed."""
-        return [
-            web.get(PATH, self._show),
-            web.post(f"{PATH}/check", self._check),
-            web.post(f"{PATH}/add", self._add),
-            web.post(f"{PATH}/remove", partial(self._change, "removed")),
-            web.post(f"{PATH}/up", partial(self._change, "moved")),
-        ]
-
     @property
     def _rules(self) -> Sequence[ScopeRule]:
         return self._settings.config.scope.rules
 
-    async def _show(self, request: web.Request) -> web.Response:
-        return await self._page(request)
+    @route("GET", PATH)
+    async def _show(self, visit: Visit) -> web.Response:
+        return await self._page(visit)
 
-    async def _check(self, request: web.Request) -> web.Response:
-        """The sentence of a rule, or what is wrong with it; nothing is changed."""
-        form = await options.fields(request)
-        rule, problem = await self._looked(request, form)
-        said = "" if rule is None else sentence(pages.language(request), rule)
-        hint = await self._hint(request, form) if not problem else ""
+    @route("POST", f"{PATH}/check")
+    async def _check(self, visit: Visit) -> web.Response:
+        """The sentence of a rule that is being typed, or what is wrong with it."""
+        form = await options.fields(visit)
+        rule, problem = await self._looked(visit, form)
+        said = "" if rule is None else sentence(visit.language, rule)
+        hint = await self._hint(visit, form) if not problem else ""
         body = {"sentence": said, "problem": problem, "hint": hint}
         return web.json_response(body, headers=NO_STORE)
 
-    async def _add(self, request: web.Request) -> web.Response:
+    @route("POST", f"{PATH}/add")
+    async def _add(self, visit: Visit) -> web.Response:
         """Add a rule before the others."""
-        form = await options.fields(request)
-        rule, problem = await self._looked(request, form)
+        form = await options.fields(visit)
+        rule, problem = await self._looked(visit, form)
         if rule is None or problem:
-            return await self._page(request, problem, form)
-        return await self._kept(request, [rule, *self._rules], "added")
+            return await self._page(visit, problem, form)
+        return await self._save(visit, [rule, *self._rules], "added")
 
-    async def _change(self, told: str, request: web.Request) -> web.Response:
-        """Remove a rule, or let it come before the one above; not one that changed meanwhile."""
-        form, rules = await options.fields(request), list(self._rules)
-        number = pages.whole(form.get("number", ""), len(rules))
+    @route("POST", f"{PATH}/remove", f"{PATH}/up")
+    async def _change(self, visit: Visit) -> web.Response:
+        """Remove a rule, or move it before the one above; not one that changed meanwhile."""
+        form, rules = await options.fields(visit), list(self._rules)
+        number = whole(form.get("number", ""), len(rules))
         if number >= len(rules) or written([rules[number]]) != form.get("rule"):
-            return pages.see(f"{PATH}?told=gone")
-        rule = rules.pop(number)
-        if told == "moved":
+            return see(f"{PATH}?told=gone")
+        rule, told = rules.pop(number), "removed"
+        if visit.request.path.endswith("/up"):
             rules.insert(max(0, number - 1), rule)
-        return await self._kept(request, rules, told)
+            told = "moved"
+        return await self._save(visit, rules, told)
 
-    async def _kept(
-        self, request: web.Request, rules: Sequence[ScopeRule], told: str
-    ) -> web.Response:
+    async def _save(self, visit: Visit, rules: Sequence[ScopeRule], told: str) -> web.Response:
         try:
             await self._settings.change({RULES: written(rules)})
         except ConfigError as error:
-            return await self._page(request, self._why(request, error))
-        return pages.see(f"{PATH}?told={told}")
+            return await self._page(visit, self._why(visit, error))
+        return see(f"{PATH}?told={told}")
 
-    async def _looked(
-        self, request: web.Request, form: Mapping[str, str]
-    ) -> tuple[ScopeRule | None, str]:
+    async def _looked(self, visit: Visit, form: Mapping[str, str]) -> tuple[ScopeRule | None, str]:
         """A rule as it was typed, and what is wrong with it, if anything is."""
-        say = partial(text, pages.language(request))
+        say = visit.say
         action, recall = EFFECTS.get(form.get("effect", ""), ("", ""))
         named = {name: form.get(name, "") for name in ("channel", "chat_type", "chat", "sender")}
         if any(len(each) > LONGEST_ID or not each.isprintable() for each in named.values()):
@@ -134,37 +123,34 @@ class ScopePages:
         except Overruled:
             pass  # by what nodes share, or told when it is kept
         except ConfigError as error:
-            return None, self._why(request, error)
+            return None, self._why(visit, error)
         return rule, ""
 
-    async def _hint(self, request: web.Request, form: Mapping[str, str]) -> str:
+    async def _hint(self, visit: Visit, form: Mapping[str, str]) -> str:
         """A word on an id that nobody has written from yet, which may be a slip."""
         chat, channel = form.get("chat", ""), form.get("channel", "")
         if not chat:
             return ""
         known = await self._database.read(rooms.chats)
         is_known = any(chat == each and channel in {"", where} for where, each in known)
-        return "" if is_known else text(pages.language(request), "scope.unknown_chat")
+        return "" if is_known else visit.say("scope.unknown_chat")
 
-    def _why(self, request: web.Request, error: ConfigError) -> str:
+    def _why(self, visit: Visit, error: ConfigError) -> str:
         """What is wrong, for a field of the form in the words of the page."""
-        say = partial(text, pages.language(request))
         if isinstance(error, Mistakes) and not isinstance(error, Overruled):
             fields = {key[3] for key in error.keys if key[:2] == RULES and len(key) > 3}
             if fields and fields <= {"chat", "sender"}:
-                return say("scope.wrong.id")
+                return visit.say("scope.wrong.id")
             if "channel" in fields:
-                return say("scope.wrong.channel")
-        return " ".join(options.sentences(request, error))
+                return visit.say("scope.wrong.channel")
+        return " ".join(options.sentences(visit, error))
 
     async def _page(
-        self, request: web.Request, problem: str = "", typed: Mapping[str, str] | None = None
+        self, visit: Visit, problem: str = "", typed: Mapping[str, str] | None = None
     ) -> web.Response:
-        config, language = self._settings.config, pages.language(request)
+        config, language = self._settings.config, visit.language
         known = sorted(await self._database.read(rooms.chats))
-        told = request.query.get("told", "")
-        return pages.page(
-            request,
+        return visit.page(
             "scope.html",
             422 if problem else 200,
             rules=[Stated(sentence(language, each), written([each])) for each in self._rules],
@@ -177,7 +163,6 @@ class ScopePages:
             chats=[chat for _, chat in known if chat.isprintable()][:500],
             typed=typed or {},
             problem=problem,
-            told=told if told in TOLD and not problem else "",
             longest=LONGEST_ID,
         )
 

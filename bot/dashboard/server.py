@@ -24,6 +24,7 @@ from pydantic import SecretStr
 
 from bot.channel import http
 from bot.channel.http import VISITOR, HttpServer, Limits, Refusals, SharedRoute, shared
+from bot.clock import Clock, system_clock
 from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
@@ -32,6 +33,7 @@ from bot.dashboard.logins import Entrance, Passwords
 from bot.dashboard.push import InstallPages
 from bot.errors import ConfigError, NotVisible, StorageClosed, StorageError, ToolError
 from bot.health import STATES, Readiness, in_public
+from bot.identity import ConversationResolver
 from bot.memory import layout
 from bot.memory.exchange import ExchangeError
 from bot.memory.memory import OWNER_VIEW, Memory
@@ -183,15 +185,20 @@ class DashboardServer:
         channels: Iterable[HasRoutes] = (),
         name: Callable[[], str] = lambda: "Confidant",
         language: Callable[[], str] = lambda: "auto",
+        resolver: ConversationResolver | None = None,
+        clock: Clock = system_clock,
         passwords: Passwords | None = None,
         waiting: Waiting | None = None,
     ) -> None:
         """`channels` are pages and channels with pages; `name` is what the bot is called.
 
-        `language` is the one it speaks, or "auto". `waiting` counts who waits for the owner, by
-        the path of the page.
+        `language` is the one it speaks, or "auto". `resolver` and `clock` are for pages that ask
+        for a visitor's conversation or the time. `waiting` counts who waits for the owner, by the
+        path of the page.
         """
         self._language = language
+        self._resolver = resolver
+        self._clock = clock
         refused = Counter(
             "confidant_page_refused",
             "Requests to the page that came to nothing, by reason.",
@@ -265,6 +272,9 @@ class DashboardServer:
         app = web.Application(client_max_size=MAX_BODY, middlewares=middlewares)
         app.on_response_prepare.append(add_security_headers)
         app[pages.LANGUAGE] = self._language
+        app[pages.CLOCK] = self._clock
+        if self._resolver is not None:
+            app[pages.RESOLVER] = self._resolver
         app.add_routes(self.routes)
         return app
 

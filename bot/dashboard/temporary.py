@@ -23,16 +23,13 @@ from bot.agent.running import RunningTurns
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Meter, Turn, TurnRequest, TurnResult
-from bot.channel.http import shared, visitor_of
 from bot.channel.kit.json_access import mapping, parse_json
 from bot.channel.kit.markdown_html import render
-from bot.clock import Clock, moment
 from bot.config import OFFLINE, TURN_SECONDS
 from bot.context import prompt
 from bot.context.history import size_of
-from bot.dashboard import pages
 from bot.dashboard.guard import TEMPORARY
-from bot.dashboard.pages import NO_STORE, Visits
+from bot.dashboard.pages import NO_STORE, Pages, Visit, route
 from bot.errors import ModelContextFull, ModelUnreachable, WindowTooSmall
 from bot.i18n import text
 from bot.identity import Conversation
@@ -53,42 +50,35 @@ PERSONA_SHARE: Final = 3  # the bot's own files take at most this part (one thir
 log = structlog.get_logger(__name__)
 
 
-class TemporaryPages:
+class TemporaryPages(Pages):
     """Answers what is said in temporary chats."""
 
     def __init__(
         self,
         *,
-        visits: Visits,
         limits: LimitsResolver,
         files: SpaceFiles,
         charging: Callable[[Conversation], AbstractAsyncContextManager[Meter]],
         running: RunningTurns,
-        clock: Clock,
     ) -> None:
         """`charging` counts what is used for somebody within an `async with`."""
-        self._visits = visits
         self._limits = limits
         self._files = files
         self._charging = charging
         self._running = running
-        self._clock = clock
         self._pool = Pool(TALKS)
         self._toolbox = Toolbox(())  # whatever a model calls, it is told that there is no such tool
 
-    def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return shared([web.post(TEMPORARY, self._answer)])
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    @route("POST", TEMPORARY, shared=True)
+    async def _answer(self, visit: Visit) -> web.StreamResponse:
         """The reply to a chat's last line as it grows: JSON objects, a line each."""
-        here = self._visits.of(request)
+        here, request = visit.conversation, visit.request
         if not here.is_served:
             raise web.HTTPForbidden
-        async with self._pool.place(visitor_of(request).name):
+        async with self._pool.place(visit.visitor.name):
             body = await request.clone(client_max_size=MOST_BODY).read()
             said = await asyncio.to_thread(parse, body)
-            asked = await self._asked(here, said, pages.language(request))
+            asked = await self._asked(visit, said)
             response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
             response.headers.update(NO_STORE)
             response.headers["X-Accel-Buffering"] = "no"  # nginx passes a reply on as it grows
@@ -143,15 +133,14 @@ class TemporaryPages:
         is_cut = result.stopped or result.stop == "max_tokens"
         await response.write(await _drawn(result.reply, ended=True, cut=is_cut, error=why))
 
-    async def _asked(
-        self, here: Conversation, said: Sequence[Message], language: str
-    ) -> TurnRequest | str:
+    async def _asked(self, visit: Visit, said: Sequence[Message]) -> TurnRequest | str:
         """The request for a chat; a sentence where none can be made."""
+        here, language = visit.conversation, visit.language
         limits, agent = await self._limits.of(""), here.config.agent
         if limits.name == OFFLINE:
-            return text(language, "temporary.no_model")
+            return visit.say("temporary.no_model")
         own = [file for file in await self._files.bootstrap(here.view) if not file.remembered]
-        now = moment(self._clock(), here.zone)
+        now = visit.at(visit.now)
 
         def weighed() -> tuple[str, int]:
             most = limits.window.tokens // PERSONA_SHARE

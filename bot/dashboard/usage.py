@@ -11,11 +11,8 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
-from bot.channel.http import shared, visitor_of
-from bot.clock import to_the_minute
 from bot.context.budget import grouped
-from bot.dashboard import pages
-from bot.dashboard.pages import Visits, in_menu
+from bot.dashboard.pages import NO_STORE, Pages, Visit, in_menu, route
 from bot.i18n import text
 from bot.identity.routing import OWNER
 from bot.money import counts, limits
@@ -204,37 +201,32 @@ MOST_PEOPLE: Final = 50  # of a table; the others are summed up in one row
 
 
 @in_menu("/usage")
-class UsagePages:
+class UsagePages(Pages):
     """Numbers and names of people, never a word of what they said.
 
     The owner sees what everybody used; whoever else looks what is theirs.
     """
 
-    def __init__(self, views: UsageViews, visits: Visits) -> None:
+    def __init__(self, views: UsageViews) -> None:
         self._views = views
-        self._visits = visits
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [*shared([web.get("/usage", self._page)]), web.get("/api/usage", self._json)]
-
-    async def _page(self, request: web.Request) -> web.Response:
-        language, visit = pages.language(request), self._visits.of(request)
-        if is_owner := visitor_of(request).is_owner:
-            report = await self._views.everybodys(self._visits.zone)
+    @route("GET", "/usage", shared=True)
+    async def _page(self, visit: Visit) -> web.Response:
+        language = visit.language
+        if visit.is_owner:
+            report = await self._views.everybodys(visit.bot_zone)
         else:
-            report = await self._views.of(visit)
+            report = await self._views.of(visit.conversation)
         lines = dict(report.lines)
         if len(people := lines.get("person", ())) > MOST_PEOPLE:
             rest = replace(counts.total(people[MOST_PEOPLE:]), name=text(language, "usage.others"))
             lines["person"] = [*people[:MOST_PEOPLE], rest]
         is_used = any(lines.values())
-        return pages.page(
-            request,
+        return visit.page(
             "usage.html",
             days=DAYS,
             date=counts.PRICES_LOOKED_UP,
-            lead="lead" if is_owner else "own_lead",
+            lead="lead" if visit.is_owner else "own_lead",
             pictures=_pictures(language, report) if is_used else [],
             tables={by: (found, counts.total(found)) for by, found in lines.items() if is_used},
             columns=counts.COLUMNS,
@@ -243,18 +235,18 @@ class UsagePages:
             limited=report.limited[:MOST_PEOPLE],
             others=len(report.limited[MOST_PEOPLE:]),
             amounts=partial(limits.amounts, language),
-            until=partial(to_the_minute, zone=visit.zone),
             named=partial(_name, language),
         )
 
-    async def _json(self, _request: web.Request) -> web.Response:
-        report = await self._views.everybodys(self._visits.zone)
+    @route("GET", "/api/usage")
+    async def _json(self, visit: Visit) -> web.Response:
+        report = await self._views.everybodys(visit.bot_zone)
         body: dict[str, Any] = {
             "days": DAYS,
             "prices_of": str(counts.PRICES_LOOKED_UP),
             **{f"by_{by}": list(map(counts.plain, lines)) for by, lines in report.lines.items()},
         }
-        return web.json_response(body, headers=pages.NO_STORE)
+        return web.json_response(body, headers=NO_STORE)
 
 
 def _pictures(language: str, report: UsageReport) -> list[Picture]:

@@ -94,7 +94,6 @@ class Urgent:
     def __init__(
         self,
         core: Core,
-        *,
         committer: Committer,
         connections: Connections,
         report: Callable[[], Awaitable[Readiness]],

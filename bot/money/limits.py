@@ -24,7 +24,7 @@ from bot import fencing
 from bot.agent.models import Usage
 from bot.agent.turn import Meter, added
 from bot.clock import Clock, moment
-from bot.config import OFFLINE, CapsConfig, LimitsConfig
+from bot.config import OFFLINE, CapsConfig
 from bot.context.budget import grouped
 from bot.errors import ModelError, StorageError
 from bot.i18n import text
@@ -326,8 +326,8 @@ class Account(Meter):
         before, is_held = self.usage.context_tokens, True  # it may be, should it be cancelled
         try:
             is_held = await self._allowance.hold(self, model, sent, most)
-            async with super().call(model, sent, most):
-                yield
+            self.asks(model)
+            yield
         finally:
             if is_held:
                 used = self.usage.context_tokens - before
@@ -335,6 +335,15 @@ class Account(Meter):
 
 
 _Settled = tuple[int, dict[str, Usage]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits that hold for a person: their own, and those of everybody together."""
+
+    person: str
+    own: tuple[Limit, ...] = ()
+    in_all: tuple[Limit, ...] = ()
 
 
 class Allowance:
@@ -362,10 +371,13 @@ class Allowance:
         Raises:
             StorageError: it cannot be read.
         """
-        if model == OFFLINE or not self._is_limited(conversation):
+        limits, now = (
+            self._limits(conversation.person, is_owner=conversation.is_owner),
+            self.clock(),
+        )
+        if model == OFFLINE or not (limits.own or limits.in_all):
             return UNLIMITED
-        now, person = self.clock(), conversation.person
-        found, self._settled = await self._database.read(lambda tx: self._look(tx, person, now))
+        found, self._settled = await self._database.read(lambda tx: self._look(tx, limits, now))
         return found
 
     async def hold(self, account: Account, model: str, sent: int, most: int) -> bool:
@@ -375,12 +387,15 @@ class Allowance:
             LimitReached: nothing is left to pay for it.
             StorageClosed: the database was closed meanwhile.
         """
-        while model != OFFLINE and self._is_limited(account.payer):
-            changed, now, who = self._changed, self.clock(), account.payer.person
+        while model != OFFLINE:
+            limits = self._limits(account.payer.person, is_owner=account.payer.is_owner)
+            if not (limits.own or limits.in_all):
+                break
+            changed, now = self._changed, self.clock()
             account.noted = account.key
             written = max(most, self._most.get(model, 0) - sent)
             noted = Running(account.used, {model: Usage(0, written, 0, sent)}, now)
-            work = partial(self._look, person=who, now=now, key=account.key, noted=noted)
+            work = partial(self._look, limits=limits, now=now, key=account.key, noted=noted)
             balance, self._settled = await insist(self._database, work)
             if balance.refused is not None:
                 raise LimitReached(balance.refused)
@@ -413,10 +428,10 @@ class Allowance:
         Raises:
             StorageError: it cannot be read.
         """
-        if not self._in_all:
+        limits, now = limits_of(self._resolver.policy.config.limits.in_all, "all"), self.clock()
+        if not limits:
             return ()
-        now = self.clock()
-        return await self._database.read(lambda tx: self._stand_in_all(tx, now)[0])
+        return await self._database.read(lambda tx: self._stand_in_all(tx, limits, now)[0])
 
     async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[Standing, ...]]:
         """How far each of these has used up their own limits; without those who have none.
@@ -424,82 +439,61 @@ class Allowance:
         Raises:
             StorageError: it cannot be read.
         """
-        now, snapshot = self.clock(), self._resolver.now
-        asked = {
-            person: [
-                (limit, period(limit.span, now, snapshot.zone_of(person)))
-                for limit in self._own(person)
-            ]
-            for person in people
-            if person != OWNER or not self._config.exempt_owner
-        }
+        every, now = [self._limits(each, is_owner=each == OWNER) for each in people], self.clock()
+        found = [limits for limits in every if limits.own]
 
         def look(tx: Transaction) -> Mapping[str, tuple[Standing, ...]]:
-            return {person: self._stand(tx, person, own) for person, own in asked.items() if own}
+            return {limits.person: self._stand(tx, limits, now) for limits in found}
 
-        return await self._database.read(look) if any(asked.values()) else {}
+        return await self._database.read(look) if found else {}
 
     def _look(
-        self, tx: Transaction, person: str, now: int, key: str = "", noted: Running = NOTHING
+        self, tx: Transaction, limits: _Limits, now: int, key: str = "", noted: Running = NOTHING
     ) -> tuple[Balance, dict[int, _Settled]]:
         """How far the limits are used up that hold for a person, with what runs now.
 
         Of the work with this key as it says itself, which is `noted` if its call may be made.
         """
-        own, zone = self._own(person), self._resolver.now.zone_of(person)
-        asked = [(limit, period(limit.span, now, zone)) for limit in own]
-        everybody = _running(tx, RUNNING, now, key, noted.used) if self._in_all else NOTHING
-        in_all, settled = self._stand_in_all(tx, now, everybody)
-        theirs = _running(tx, _prefix(person), now, key, noted.used)
-        balance = Balance((*self._stand(tx, person, asked, theirs), *in_all))
+        everybody = _running(tx, RUNNING, now, key, noted.used) if limits.in_all else NOTHING
+        in_all, settled = self._stand_in_all(tx, limits.in_all, now, everybody)
+        theirs = _running(tx, _prefix(limits.person), now, key, noted.used)
+        balance = Balance((*self._stand(tx, limits, now, theirs), *in_all))
         if key and not balance.is_held:
             _note(tx, key, noted)
         return balance, settled
 
     def _stand(
-        self,
-        tx: Transaction,
-        person: str,
-        own: Sequence[tuple[Limit, Period]],
-        beside: Running = NOTHING,
+        self, tx: Transaction, limits: _Limits, now: int, beside: Running = NOTHING
     ) -> tuple[Standing, ...]:
-        used: dict[int, dict[str, Usage]] = {}
-        for _, lasting in own:
-            if lasting.start not in used:
-                used[lasting.start] = _by_model(tx, lasting.start, EVER, person)
+        person, zone = limits.person, self._resolver.now.zone_of(limits.person)
+        own = [(limit, period(limit.span, now, zone)) for limit in limits.own]
+        starts = {lasting.start for _, lasting in own}
+        used = {start: _by_model(tx, start, EVER, person) for start in starts}
         return tuple(
             standing(limit, each, used[each.start], self.prices, beside) for limit, each in own
         )
 
     def _stand_in_all(
-        self, tx: Transaction, now: int, beside: Running = NOTHING
+        self, tx: Transaction, limits: Sequence[Limit], now: int, beside: Running = NOTHING
     ) -> tuple[tuple[Standing, ...], dict[int, _Settled]]:
         """How far everybody's limits are used up, and what need not be asked again of that."""
         zone, until = self._resolver.now.policy.zone, now - now % SETTLED_MS - SETTLED_MS
-        asked = [(limit, period(limit.span, now, zone)) for limit in self._in_all]
+        asked = [(limit, period(limit.span, now, zone)) for limit in limits]
         used = {each.start: self._together(tx, each, until) for _, each in asked}
         found = tuple(
             standing(limit, each, used[each.start][0], self.prices, beside) for limit, each in asked
         )
         return found, {start: settled for start, (_, settled) in used.items()}
 
-    @property
-    def _config(self) -> LimitsConfig:
-        return self._resolver.policy.config.limits
-
-    @property
-    def _in_all(self) -> tuple[Limit, ...]:
-        return limits_of(self._config.in_all, "all")
-
-    def _is_limited(self, conversation: Conversation) -> bool:
-        is_exempt = conversation.is_owner and self._config.exempt_owner
-        return not is_exempt and bool(self._in_all or self._own(conversation.person))
-
-    def _own(self, person: str) -> tuple[Limit, ...]:
-        people = self._config.people
+    def _limits(self, person: str, *, is_owner: bool) -> _Limits:
+        """The limits that hold for somebody; none for an owner who is exempt."""
+        config = self._resolver.policy.config.limits
+        if is_owner and config.exempt_owner:
+            return _Limits(person)
+        people = config.people
         names = self._resolver.now.names_of(person) if people else ()
-        caps = next((people[name] for name in names if name in people), self._config.each)
-        return limits_of(caps, "person")
+        caps = next((people[name] for name in names if name in people), config.each)
+        return _Limits(person, limits_of(caps, "person"), limits_of(config.in_all, "all"))
 
     def _together(
         self, tx: Transaction, lasting: Period, until: int

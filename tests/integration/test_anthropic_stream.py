@@ -24,7 +24,7 @@ from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.wire import Refused
+from bot.agent.models.refusals import ServiceRefused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.net import connection
@@ -478,10 +478,10 @@ async def test_closed_is_closed(server):
 async def test_no_request_waits_for_the_sdk(server, monkeypatch, closing):
     gate = asyncio.Event()
 
-    async def load() -> None:
+    async def load(_model: AnthropicModel) -> None:
         await gate.wait()
 
-    monkeypatch.setattr("bot.agent.models.anthropic._load_sdk", load)
+    monkeypatch.setattr(AnthropicModel, "_load_sdk", load)
     model = closing(model_on(server, max_retries=0))
     assert (await run(model))[0] == "Hi there"
     assert "x-stainless-lang" not in {name.lower() for name in server.headers[0]}
@@ -551,7 +551,7 @@ def test_ours_stay_as_they_are():
 
 @pytest.mark.parametrize("body", [None, SECRET, [SECRET], {"error": SECRET}, {"error": [SECRET]}])
 def test_a_refusal_in_whatever_words_quotes_none_of_them(body):
-    refused = Refused(500, {}, body)
+    refused = ServiceRefused(500, {}, body)
     assert type(model_error(refused)) is errors.ModelFailed
     assert SECRET not in f"{model_error(refused)} {refused} {refused!r}"
 
@@ -573,12 +573,12 @@ def test_a_refusal_in_whatever_words_quotes_none_of_them(body):
 )
 def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(status, kind, code, expected):
     body = {"error": {"type": kind, "message": "", "details": {"error_code": code}}}
-    assert type(model_error(Refused(status, {}, body))) is expected
+    assert type(model_error(ServiceRefused(status, {}, body))) is expected
 
 
 @pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(model_error(Refused(200, {}, event)), errors.ModelError)
+    assert isinstance(model_error(ServiceRefused(200, {}, event)), errors.ModelError)
 
 
 @pytest.mark.parametrize("kind", [AnthropicModel, OpenAIModel])

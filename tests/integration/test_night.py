@@ -734,7 +734,7 @@ async def test_what_is_wrong_is_struck_out_in_the_page_and_can_be_had_back(tmp_p
         assert 'aria-label="Not true: Plays chess on Fridays"' in page
         claim = claims.digest("plays chess on fridays")
         _, where, page = await owner.post("memory/wrong", path="MEMORY.md", claim=claim)
-        assert where == "/memory/file?path=MEMORY.md&confirmed=struck"
+        assert where == "/memory/file?path=MEMORY.md&told=struck"
         assert "Nothing was deleted" in page
         assert page.count('action="/memory/wrong"') == 1
         assert owner.read("MEMORY.md") == f"{WRONG}\n- Hand\n"
@@ -768,7 +768,7 @@ async def test_the_page_tells_ages_in_words_and_has_a_button(tmp_path):
         assert (await owner.post("memory/confirm", path="x" * 100_000))[0] == 413
         assert owner.read("MEMORY.md") == FACTS
         status, where, page = await owner.post("memory/confirm", path="MEMORY.md", claim=claim)
-        assert (status, where) == (303, "/memory/file?path=MEMORY.md&confirmed=yes")
+        assert (status, where) == (303, "/memory/file?path=MEMORY.md&told=confirmed")
         assert "it is still true" in page
         assert "Still true: Prefers window" not in page
         assert CONFIRMED in owner.read("MEMORY.md")

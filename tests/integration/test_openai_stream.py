@@ -16,7 +16,7 @@ from bot.agent.models import Model, Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.wire import Refused
+from bot.agent.models.refusals import ServiceRefused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from tests.fakes import completions_api as api
@@ -432,7 +432,7 @@ async def test_blocks_of_other_services_are_not_sent(server, model):
 
 
 def test_a_refusal_names_what_can_be_looked_up():
-    refused = Refused(503, {"x-request-id": "req_1"}, {"error": {"code": "server_error"}})
+    refused = ServiceRefused(503, {"x-request-id": "req_1"}, {"error": {"code": "server_error"}})
     error = model_error(refused)
     assert type(error) is errors.ModelOverloaded
     assert str(error) == "status 503, server_error, request req_1"
@@ -442,7 +442,7 @@ def test_a_refusal_names_what_can_be_looked_up():
     "event", [{}, {"error": None}, {"error": "words"}, {"error": {"code": [5]}}, {"error": [1]}]
 )
 def test_an_odd_error_event_is_an_error_still(event):
-    assert isinstance(model_error(Refused(200, {}, event)), errors.ModelError)
+    assert isinstance(model_error(ServiceRefused(200, {}, event)), errors.ModelError)
 
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"at": {"type": "string"}}})

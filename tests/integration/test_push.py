@@ -106,11 +106,12 @@ class Program:
             readiness=ready,
             registry=CollectorRegistry(),
             channels=[
-                PushPages(self.pusher, self.logins, self.database, self.clock),
+                PushPages(self.pusher, self.logins, self.database),
                 self.web,
                 *self.pages,
             ],
             browsers=BrowsersInMemory(self._guest),
+            clock=self.clock,
         )
         await self.web.start(self.engine)
         self.url = (await server.start()).url

@@ -71,9 +71,9 @@ async def test_each_person_sees_what_is_theirs_when_it_comes_and_what_came_of_it
         for id_, _ in rows(page):  # as if it were not there
             for change in ("cancel", "pause"):
                 _, where, _ = await bob.post("reminders/change", id=id_, change=change)
-                assert where == "/reminders?done=gone"
+                assert where == "/reminders?told=gone"
             _, where, _ = await bob.post("reminders/edit", id=id_, text="x", when="")
-            assert where == "/reminders?done=gone"
+            assert where == "/reminders?told=gone"
         assert len(rows(await owner.seen("reminders"))) == 2
     async with it.browser(language="zh") as owner:
         page = await owner.seen("reminders")
@@ -88,7 +88,7 @@ async def test_one_is_paused_resumed_edited_and_cancelled_and_a_second_tab_is_to
 
         async def change(id_: str, what: str) -> str:
             _, where, _ = await owner.post("reminders/change", id=id_, change=what)
-            return where.partition("done=")[2]
+            return where.partition("told=")[2]
 
         assert await change(daily, "pause") == "pause"
         assert await change(daily, "pause") == "gone"
@@ -102,7 +102,7 @@ async def test_one_is_paused_resumed_edited_and_cancelled_and_a_second_tab_is_to
         assert 'type="datetime-local" value="2026-11-22T09:00"' in form
         sent = {"id": once, "text": f"tea & {HOSTILE}", "when": "2026-11-23T10:30"}
         _, where, page = await owner.post("reminders/edit", **sent)
-        assert where == "/reminders?done=edit"
+        assert where == "/reminders?told=edit"
         assert "tea &amp; &lt;script&gt;" in page
         assert "Mon 2026-11-23 10:30 (UTC)" in page
         for when, why in (
@@ -117,7 +117,7 @@ async def test_one_is_paused_resumed_edited_and_cancelled_and_a_second_tab_is_to
 
         sent = {"id": daily, "text": "water them", "when": "every weekday at 8"}
         _, where, page = await owner.post("reminders/edit", **sent)
-        assert where == "/reminders?done=edit"
+        assert where == "/reminders?told=edit"
         assert "every weekday at 08:00, next on Mon 2026-11-23 08:00 (UTC)" in page
         for when in ("tomorrow at 8", "every day at 8 sing", "now and then"):
             status, _, page = await owner.post("reminders/edit", **{**sent, "when": when})
@@ -143,9 +143,9 @@ async def test_one_that_waits_for_a_topic_is_listed_and_cancelled_but_has_no_tim
         assert "when you next talk about Berlin" in row
         assert f"edit?id={id_}" not in page
         _, where, _ = await owner.post("reminders/edit", id=id_, text="x", when="2027-01-01T10:00")
-        assert where == "/reminders?done=gone"
+        assert where == "/reminders?told=gone"
         _, where, _ = await owner.post("reminders/change", id=id_, change="cancel")
-        assert where == "/reminders?done=cancel"
+        assert where == "/reminders?told=cancel"
         assert "Nothing is planned" in await owner.seen("reminders")
 
 
@@ -182,9 +182,9 @@ async def test_it_is_the_same_on_postgresql(tmp_path, postgres_url):
         ids = {id_[0]: id_ for id_, _ in rows(await owner.seen("reminders"))}
         for kind, change in (("e", "pause"), ("e", "resume"), ("r", "cancel")):
             _, where, _ = await owner.post("reminders/change", id=ids[kind], change=change)
-            assert where == f"/reminders?done={change}"
+            assert where == f"/reminders?told={change}"
         sent = {"id": ids["e"], "text": "all", "when": "every day at 8"}
         _, where, page = await owner.post("reminders/edit", **sent)
-        assert where == "/reminders?done=edit"
+        assert where == "/reminders?told=edit"
         assert "every day at 08:00, next on" in page
         assert "tea" in page.partition("Earlier")[2]

@@ -665,7 +665,6 @@ async def test_what_does_not_run_says_why_and_what_to_set(tmp_path):
         core_of(database, config),
         connections=list,
         plugins=plugins,
-        invitation=lambda _channel, _account: "",
         examine=examined,
         origins=dict,
         read_books=read_books,

@@ -331,7 +331,6 @@ OTHERS = {
     "adapters.nextcloud_talk.history.read": "the same fields as inbound.normalise",
     "bot.agent.models.capabilities.option_fields": "the owner's options",
     "bot.backoff.keep": "a name of the program's own",
-    "bot.dashboard.pages.said": "looks at no text",
     "bot.importing.values.made": "looks at no text",
     "bot.memory.listing.snippet": "a chunk of at most 400 tokens",
     "bot.memory.night.edits.is_made": "one digest for each of edits.entries",

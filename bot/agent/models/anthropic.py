@@ -295,7 +295,8 @@ class AnthropicModel(ServiceModel):
     path = "/v1/messages"
     reader = Accumulator
     known_names = KNOWN_NAMES
-    _sdk: asyncio.Task[Callable[[Connection, str], Client] | None] | None = None
+    _sdk: asyncio.Task[None] | None = None  # loads the SDK
+    _client: Callable[[Connection, str], Client] | None = None  # that of a connection
 
     def usual(self, model: str) -> Capabilities:
         """The capabilities assumed of a model: known ones also tell their thoughts if asked."""
@@ -318,20 +319,19 @@ class AnthropicModel(ServiceModel):
         self, connection: Connection, body: bytes, silence: float | None
     ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events of a reply; while the SDK is still being loaded they come without it."""
-        sdk = self._sdk
-        is_there = sdk is not None and sdk.done() and not sdk.cancelled()
-        client = sdk.result() if sdk is not None and is_there else None
+        client = self._client
         way = client(connection, self.key or NO_KEY) if client is not None else connection
         try:
             async with way.stream(self.path, body, silence) as events:
                 yield events
         finally:
             if not self._closed:  # for the next one: beside this it would take half of the time
-                self._loading_sdk()
+                self._sdk = self._sdk or asyncio.create_task(self._load_sdk())
 
     async def load_sdk(self) -> None:
         """Load the SDK, in a thread; no request waits for it."""
-        await asyncio.wait({self._loading_sdk()})
+        self._sdk = self._sdk or asyncio.create_task(self._load_sdk())
+        await asyncio.wait({self._sdk})
 
     async def close(self) -> None:
         """Release connections."""
@@ -339,10 +339,12 @@ class AnthropicModel(ServiceModel):
             self._sdk.cancel()
         await super().close()
 
-    def _loading_sdk(self) -> asyncio.Task[Callable[[Connection, str], Client] | None]:
-        if self._sdk is None:
-            self._sdk = asyncio.create_task(_load_sdk())
-        return self._sdk
+    async def _load_sdk(self) -> None:
+        try:
+            module = await asyncio.to_thread(importlib.import_module, _SDK)
+            self._client = cache(module.Client)
+        except Exception:
+            log.exception("model.sdk_not_loaded")
 
     async def check(self, model: str) -> Window:
         """Ask the service for a model's sizes now.
@@ -362,12 +364,3 @@ class AnthropicModel(ServiceModel):
         page = await self.ask(f"/v1/models?limit={MOST_NAMES}")
         listed = children(page, "data")
         return [text(each, "id") for each in listed if each.get("lifecycle") != "retired"]
-
-
-async def _load_sdk() -> Callable[[Connection, str], Client] | None:
-    """Loads the SDK; returns a factory of one client per connection, None if that fails."""
-    try:
-        return cache((await asyncio.to_thread(importlib.import_module, _SDK)).Client)
-    except Exception:
-        log.exception("model.sdk_not_loaded")
-        return None

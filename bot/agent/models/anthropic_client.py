@@ -15,7 +15,8 @@ import anthropic
 import httpx2
 
 from bot.agent.models.connection import MOST_REFUSAL, Connection, events, limits
-from bot.agent.models.wire import Json, Refused
+from bot.agent.models.refusals import ServiceRefused
+from bot.agent.models.wire import Json
 
 logging.getLogger("anthropic").setLevel(logging.WARNING)  # else it may log what is said
 
@@ -46,7 +47,7 @@ class Client:
         than Anthropic leave out or make up.
 
         Raises:
-            Refused: its status is an error.
+            ServiceRefused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
         asked: anthropic.RequestOptions = {"headers": _RAW}
@@ -57,7 +58,8 @@ class Client:
                 path, content=body, cast_to=httpx2.Response, options=asked
             )
         except anthropic.APIStatusError as error:
-            raise Refused(error.status_code, error.response.headers, error.body) from error
+            headers = error.response.headers
+            raise ServiceRefused(error.status_code, headers, error.body) from error
         except anthropic.APIConnectionError as error:
             raise error.__cause__ or error from None
         try:

@@ -16,8 +16,8 @@ import aiohttp
 import orjson
 
 from bot import __version__
-from bot.agent.models.refusals import Refusal, read
-from bot.agent.models.wire import Json, Refused, load
+from bot.agent.models.refusals import ServiceRefused
+from bot.agent.models.wire import Json, load
 from bot.clock import note_server
 from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
 from bot.net.connection import ProxyTrouble, session, why
@@ -51,29 +51,14 @@ class EventReader:
             raise ModelBadReply("an event of the reply does not end")
         for line in lines:
             if line.startswith(b"data:"):
-                self._take(line)
+                self.has_begun = True
+                self._data.append(line[5:].removesuffix(b"\r").removeprefix(b" "))
+                self._size += len(self._data[-1])
+                if self._size > MOST_BYTES:
+                    raise ModelBadReply("an event of the reply does not end")
             elif line in {b"", b"\r"} and self._data:
-                yield self._event()
-
-    def end(self) -> Iterator[bytes]:
-        """The last event, where the empty line after it is missing."""
-        if self._rest.startswith(b"data:"):
-            self._take(self._rest)
-        if self._data:
-            yield self._event()
-
-    def _take(self, line: bytes) -> None:
-        data = line[5:].removesuffix(b"\r").removeprefix(b" ")
-        self._data.append(data)
-        self.has_begun = True
-        self._size += len(data)
-        if self._size > MOST_BYTES:
-            raise ModelBadReply("an event of the reply does not end")
-
-    def _event(self) -> bytes:
-        data = b"\n".join(self._data)
-        self._data, self._size = [], 0
-        return data
+                data, self._data, self._size = b"\n".join(self._data), [], 0
+                yield data
 
 
 async def events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Json]:
@@ -82,7 +67,7 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Json]:
     An answer that is none of events is one event if it is JSON.
 
     Raises:
-        Refused: it is a page for people.
+        ServiceRefused: it is a page for people.
         ModelBadReply: an event is larger than any reply, or no JSON object.
         ValueError: it is no JSON.
     """
@@ -94,11 +79,11 @@ async def events(chunks: AsyncIterable[bytes]) -> AsyncGenerator[Json]:
         for data in reader.feed(chunk):
             if data:
                 yield _parsed_event(data)
-    for data in reader.end():
+    for data in reader.feed(b"\n\n"):  # the empty line after the last may be missing
         yield _parsed_event(data)
     if not reader.has_begun and (text := b"".join(beginning).strip()):
         if text[:1] == b"<":
-            raise Refused(200, {}, text.decode("utf-8", "replace"))
+            raise ServiceRefused(200, {}, text.decode("utf-8", "replace"))
         if text[:1] in {b"{", b"["}:
             yield _parsed_event(text)
             yield DONE
@@ -157,7 +142,7 @@ class Connection:
         `silence` is how many seconds it may say nothing, if not as long as is configured.
 
         Raises:
-            Refused: its status is an error.
+            ServiceRefused: its status is an error.
             aiohttp.ClientError: there is no answer.
         """
         async with self.session.post(
@@ -174,7 +159,7 @@ class Connection:
         """The JSON that is answered at a path or a whole address; with a body it is posted.
 
         Raises:
-            Refused: its status is an error.
+            ServiceRefused: its status is an error.
             ModelBadReply: it is longer than any such answer.
             aiohttp.ClientError: there is no answer.
             TimeoutError: there is none within so many seconds.
@@ -210,14 +195,15 @@ async def _look(answer: aiohttp.ClientResponse) -> None:
     """Note what time it is there, and read why a service refuses, if it does.
 
     Raises:
-        Refused: it does.
+        ServiceRefused: it does.
     """
     with suppress(KeyError, ValueError):  # it does not say
         date = parsedate_to_datetime(answer.headers["Date"])
         note_server(answer.url.host or "", date.timestamp())
     if answer.status >= 300:
         body, _ = await _begin(answer, MOST_REFUSAL)
-        raise Refused(answer.status, cast("Mapping[str, str]", answer.headers), _parsed(body))
+        headers = cast("Mapping[str, str]", answer.headers)
+        raise ServiceRefused(answer.status, headers, _parsed(body))
 
 
 async def _begin(answer: aiohttp.ClientResponse, most: int) -> tuple[bytes, bool]:
@@ -251,24 +237,18 @@ _ON_THE_WAY: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
 )
 
 
-def refusal(failure: Exception) -> Refusal | None:
-    """The service's refusal; None for any other failure."""
-    return read(failure.status, failure.body) if isinstance(failure, Refused) else None
-
-
 def model_error(failure: Exception) -> ModelError:
     """The error to raise `from` this one."""
     if isinstance(failure, ModelError):
         return failure
-    if not isinstance(failure, Refused):
+    if not isinstance(failure, ServiceRefused):
         kinds = (kind for cls, kind in _ON_THE_WAY if isinstance(failure, cls))
         error = next(kinds, ModelError)(why(failure))
         error.told = str(failure) if isinstance(failure, ProxyTrouble) else ""
         return error
     headers = failure.headers
-    error = read(failure.status, failure.body).error(
-        headers.get("request-id") or headers.get("x-request-id") or ""
-    )
+    request_id = headers.get("request-id") or headers.get("x-request-id") or ""
+    error = failure.refusal.error(request_id)
     error.wait, error.again = _wait(headers), _AGAIN.get(headers.get("x-should-retry", ""))
     return error
 

@@ -86,6 +86,19 @@ class Refusal:
         return kind(f"{detail}, request {request_id}" if request_id else detail)
 
 
+class ServiceRefused(Exception):
+    """A service answered with a status that is an error, with a page for people, or failed later.
+
+    An event within a reply that tells of a failure has the status 200. `body` is what it
+    says of it, as JSON where it is that; no message of ours quotes it.
+    """
+
+    def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
+        super().__init__(f"status {status}")
+        self.headers = headers
+        self.refusal = read(status, body)
+
+
 def read(status: int, body: object) -> Refusal:
     """Reads an error of any shape; the status 200 is one within a stream."""
     words, codes = list[str](), list[str]()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 
 import structlog
 
-from bot.agent.models import Model, Reply, Request, TextDelta, Window
+from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
@@ -127,6 +126,15 @@ _KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, slots=True)
+class _Service:
+    """The adapter to a service, its places, and how many replies are being written."""
+
+    model: Model
+    slots: Slots
+    writing: int = 0
+
+
 class Models:
     """Every model by its name, "<service>/<model>", or "offline".
 
@@ -147,29 +155,34 @@ class Models:
         overloaded, or is not paid for.
         """
         self._settings = settings
-        self.services = dict(services)
-        self._offline = OfflineModel()
+        self._offline = _Service(OfflineModel(), Slots(0))
+        self._services = {
+            name: _Service(model, Slots(self._lanes(name))) for name, model in services.items()
+        }
+        self._replaced: set[_Service] = set()  # closed once their last reply is written
         self._now = now
         self._breakers: dict[str, Breaker] = {}  # of models that failed
-        self._asked: Counter[int] = Counter()  # replies that are being written, by their service
-        self._gone: dict[int, Model] = {}  # services that others stand in the place of
         self.speeds: dict[str, Speed] = {}  # of models, as they were measured
-        self._slots: dict[str, Slots] = {}  # of services
+
+    @property
+    def services(self) -> dict[str, Model]:
+        """The services that can be asked, by name."""
+        return {name: service.model for name, service in self._services.items()}
 
     async def adopt(self, services: Mapping[str, Model]) -> None:
         """Ask these from now on. What is being written is finished; then its service is closed."""
-        kept = {id(each) for each in services.values()}
-        self._gone |= {id(each): each for each in self.services.values() if id(each) not in kept}
-        self.services = dict(services)
+        before, self._services = self._services, dict[str, _Service]()
+        for name, model in services.items():
+            service = before.get(name) or _Service(model, Slots(self._lanes(name)))
+            service.slots.adopt(self._lanes(name))
+            is_kept = service.model is model
+            self._services[name] = service if is_kept else _Service(model, service.slots)
+        gone = {*before.values()}.difference(self._services.values())
+        self._replaced |= gone
         self._breakers.clear()
-        for service, slots in self._slots.items():
-            slots.adopt(self._lanes(service))
-        for each in [each for each in self._gone if not self._asked[each]]:
-            await self._gone.pop(each).close()
-
-    @property
-    def _config(self) -> ModelsConfig:
-        return self._settings.now.models
+        for service in [each for each in gone if not each.writing]:
+            self._replaced.discard(service)
+            await service.model.close()
 
     @property
     def _fallback(self) -> tuple[str, ...]:
@@ -182,14 +195,13 @@ class Models:
 
     def full(self, chosen: str) -> str:
         """The full name of what a conversation chose (empty for nothing), now or long ago."""
-        service, model = self._config.locate(chosen or self._settings.now.agent.model)
-        if service == OFFLINE or not self.services:
+        config = self._settings.now
+        service, model = config.models.locate(chosen or config.agent.model)
+        if service == OFFLINE or not self._services:
             return OFFLINE
-        if service not in self.services and not chosen:
-            return OFFLINE
-        return f"{service}/{model}"
+        return f"{service}/{model}" if chosen or service in self._services else OFFLINE
 
-    def find(self, name: str) -> tuple[Model, str]:
+    def _find(self, name: str) -> tuple[_Service, str]:
         """The service of a full name, and the model's name there.
 
         Raises:
@@ -198,9 +210,9 @@ class Models:
         if name == OFFLINE:
             return self._offline, OFFLINE
         service, _, model = name.partition("/")
-        if service not in self.services:
+        if service not in self._services:
             raise ModelNotFound(f"no service {service!r} is configured")
-        return self.services[service], model
+        return self._services[service], model
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
         """Write one reply with the model of that full name, or with one that stands in for it.
@@ -214,16 +226,15 @@ class Models:
         first: ModelError | None = None
         for name, asked in plan:
             has_begun = False
-            self._note(name, self._breaker(name).asked(self._now()))
+            self._note(name, self._breakers.get(name, _CLOSED).asked(self._now()))
             if request.on_asked is not None:
                 request.on_asked(name)
             try:
-                model, own_name = self.find(name)
-                async with (
-                    self._asking(model),
-                    aclosing(self._timed(model, _for_service(asked, name, own_name), name)) as told,
-                ):
-                    async for event in told:
+                service, own_name = self._find(name)
+                sent = _for_service(asked, name, own_name)
+                written = self._timed(service, name, sent)
+                async with self._open(service), aclosing(written) as events:
+                    async for event in events:
                         has_begun = True
                         yield event if isinstance(event, TextDelta) else _owned(event, name)
             except ModelError as error:
@@ -242,7 +253,8 @@ class Models:
     def _is_final(self, name: str, error: ModelError, request: Request) -> bool:
         """True for a failure that another model would have as well; notes that it happened."""
         if isinstance(error, PASSES_ON):
-            self._note(name, self._breaker(name).failed(self._now(), error.wait))
+            failed = self._breakers.get(name, _CLOSED).failed(self._now(), error.wait)
+            self._note(name, failed)
             return False
         if name == request.model:
             self._note(name, Breaker())  # it is there, and says no
@@ -255,59 +267,71 @@ class Models:
         no long pause between tries.
         """
         every, now = tuple(dict.fromkeys((request.model, *self._fallback))), self._now()
-        *before, last = [n for n in every if not self._breaker(n).is_open(now)] or every
+        spared = {name for name, each in self._breakers.items() if each.is_open(now)}
+        *before, last = [name for name in every if name not in spared] or every
+        if not before:
+            return [(last, request)]
         soon = asyncio.get_running_loop().time() + PATIENCE
         deadline = soon if request.deadline is None else min(soon, request.deadline)
         hasty = replace(request, deadline=deadline)
-        if before and _shows_pictures(request):
+        mine = (block for each in request.messages[request.begins :] for block in each.blocks)
+        if any(isinstance(block, Picture) for block in mine):
             return [(name, replace(hasty, must_see=True)) for name in (*before, last)]
         return [*((name, hasty) for name in before), (last, request)]
 
     async def _timed(
-        self, model: Model, request: Request, name: str
+        self, service: _Service, name: str, request: Request
     ) -> AsyncGenerator[TextDelta | Reply]:
         """What a model writes, once there is a place for it; how fast it is, is learned here.
+
+        A service that has a place less than was thought is asked again when one is free.
 
         Raises:
             ModelError: as in `stream`.
         """
-        service = name.partition("/")[0]
-        if service not in self._slots:
-            self._slots[service] = Slots(self._lanes(service))
-        slots, watch = self._slots[service], Stopwatch(self._now)
-        is_busy = False
-        async with slots.taken(chore=is_chore(request)) as call:
-            sent = self._watched(request, watch, service, name, call.waited)
-            try:
-                async with aclosing(model.stream(sent)) as events:
-                    async for event in events:
-                        if not watch.has_begun and isinstance(event, TextDelta):
-                            slots.spoke(call)
-                        self._hear(event, watch, name, request.tokens)
-                        yield event
-            except (ModelTimeout, asyncio.CancelledError):
-                if self._is_own(service):  # any other one may be out of order
-                    self._learn(name, watch.broken_off(self.speed(name), request.tokens))
-                raise
-            except ModelOverloaded:
-                is_busy = not watch.has_begun and slots.refused(call)
-                if not is_busy:
+        slots, is_own = service.slots, self._is_own(name.partition("/")[0])
+        while True:
+            async with slots.taken(chore=is_chore(request)) as call:
+                watch = Stopwatch(self._now)
+                sent = self._watched(request, watch, name, call.waited)
+                try:
+                    async with aclosing(service.model.stream(sent)) as events:
+                        async for event in events:
+                            if isinstance(event, TextDelta):
+                                if not watch.has_begun:
+                                    slots.spoke(call)
+                                watch.hear(tokens.estimate(event.text))
+                            else:
+                                self._learn(
+                                    name,
+                                    watch.whole(self.speed(name), event.usage, request.tokens),
+                                )
+                            yield event
+                except (ModelTimeout, asyncio.CancelledError):
+                    if is_own:  # any other one may be out of order
+                        broken = watch.broken_off(self.speed(name), request.tokens)
+                        self._learn(name, broken)
                     raise
-        if is_busy:  # once more, when there is a place for it
-            async with aclosing(self._timed(model, request, name)) as events:
-                async for event in events:
-                    yield event
+                except ModelOverloaded:
+                    if watch.has_begun or not slots.refused(call):
+                        raise
+                else:
+                    return
 
-    def _hear(self, event: TextDelta | Reply, watch: Stopwatch, name: str, sent: int) -> None:
-        if isinstance(event, TextDelta):
-            watch.hear(tokens.estimate(event.text))
-        else:
-            self._learn(name, watch.whole(self.speed(name), event.usage, sent))
+    @asynccontextmanager
+    async def _open(self, service: _Service) -> AsyncGenerator[None]:
+        """Keep a service open while it writes."""
+        service.writing += 1
+        try:
+            yield
+        finally:
+            service.writing -= 1
+            if not service.writing and service in self._replaced:
+                self._replaced.discard(service)
+                await service.model.close()
 
-    def _watched(
-        self, request: Request, watch: Stopwatch, service: str, name: str, waited: float
-    ) -> Request:
-        """A request whose way is timed, and whose limits do not count what it `waited`."""
+    def _watched(self, request: Request, watch: Stopwatch, name: str, waited: float) -> Request:
+        """A request that is timed, and whose limits do not count what it `waited`."""
         on_asked, on_thought = request.on_asked, request.on_thought
 
         def asked(model: str) -> None:
@@ -320,24 +344,19 @@ class Models:
             if on_thought is not None:
                 on_thought(words)
 
-        watch.start()
-        deadline = request.deadline and request.deadline + waited
-        silence = self._silence(service, name, request.tokens)
+        service, _, model = name.partition("/")
+        section, speed = self._settings.now.models.services.get(service), self.speed(name)
+        silence = None  # as configured
+        if section is not None and (self._is_own(service) or speed.prompt):
+            usual = section.of_model(model).timeout
+            silence = speed.limit(usual, SILENCE_SECONDS, prompt=request.tokens, output=0)
         return replace(
             request,
             on_asked=asked,
-            on_thought=thought if request.on_thought is not None else None,
-            deadline=deadline,
+            on_thought=thought if on_thought is not None else None,
+            deadline=request.deadline and request.deadline + waited,
             silence=silence,
         )
-
-    def _silence(self, service: str, name: str, prompt: int) -> float | None:
-        """Seconds a service may be silent before its first word; None is as configured."""
-        section, speed = self._config.services.get(service), self.speed(name)
-        if section is None or not (self._is_own(service) or speed.prompt):
-            return None
-        configured = section.of_model(name.partition("/")[2]).timeout
-        return speed.limit(configured, SILENCE_SECONDS, prompt=prompt, output=0)
 
     def speed(self, name: str) -> Speed:
         """How fast a model is, by its full name, as far as that was measured."""
@@ -352,17 +371,14 @@ class Models:
 
         Only a service at an address of its own may be a single machine.
         """
-        section = self._config.services.get(service)
+        section = self._settings.now.models.services.get(service)
         lanes = section.lanes if section is not None else 0
         return 0 if lanes is None and not self._is_own(service) else lanes
 
     def _is_own(self, service: str) -> bool:
         """True for a service at an address of its own."""
-        section = self._config.services.get(service)
+        section = self._settings.now.models.services.get(service)
         return section is not None and bool(section.base_url)
-
-    def _breaker(self, name: str) -> Breaker:
-        return self._breakers.get(name, _CLOSED)
 
     def _note(self, name: str, breaker: Breaker) -> None:
         if breaker == _CLOSED:
@@ -370,37 +386,24 @@ class Models:
         elif self._fallback:
             self._breakers[name] = breaker
 
-    @asynccontextmanager
-    async def _asking(self, model: Model) -> AsyncGenerator[None]:
-        """Keep a service open while it writes."""
-        asked = id(model)
-        self._asked[asked] += 1
-        try:
-            yield
-        finally:
-            self._asked[asked] -= 1
-            if not self._asked[asked]:
-                del self._asked[asked]
-                if asked in self._gone:
-                    await self._gone.pop(asked).close()
-
     async def window(self, model: str) -> Window:
         """The sizes of a model as its service tells them; never raises."""
         try:
-            found, name = self.find(model)
+            service, name = self._find(model)
         except ModelNotFound:
-            return Window(0, 8_192)
-        return await found.window(name)
+            return UNKNOWN_WINDOW
+        return await service.model.window(name)
 
     def configured_window(self, model: str) -> int:
         """The window that was configured for all models of a model's service; 0 when none was."""
-        service = self._config.services.get(model.partition("/")[0])
+        service = self._settings.now.models.services.get(model.partition("/")[0])
         return service.window if service is not None else 0
 
     async def names(self) -> tuple[str, ...]:
         """Every model that can be chosen now."""
-        listed = await asyncio.gather(*(model.names() for model in self.services.values()))
-        owned = zip(self.services, listed, strict=True)
+        services = self.services
+        listed = await asyncio.gather(*(model.names() for model in services.values()))
+        owned = zip(services, listed, strict=True)
         found = [f"{service}/{name}" for service, names in owned for name in names]
         every = dict.fromkeys((self.default, *self._fallback, *found, OFFLINE))
         return tuple(n for n in every if not (n.endswith(LATEST) and n[: -len(LATEST)] in every))
@@ -411,7 +414,7 @@ class Models:
         named = {self.default, *self._fallback}
         listed = (each for each in known if each not in named)
         is_silent = not any(each.startswith(f"{service}/") for each in listed)
-        return bool(model) and service in self.services and is_silent
+        return bool(model) and service in self._services and is_silent
 
     async def forget(self, name: str) -> None:
         """Find out anew what a model takes, by its full name."""
@@ -421,20 +424,20 @@ class Models:
 
     async def warm_up(self) -> None:
         """Load what the configured services need."""
-        for model in tuple(self.services.values()):
+        for model in self.services.values():
             if isinstance(model, ServiceModel):
                 await model.warm_up()
 
     async def load_sdks(self) -> None:
         """Load what takes seconds, and requests can do without for as long."""
-        for model in tuple(self.services.values()):
+        for model in self.services.values():
             if isinstance(model, AnthropicModel):
                 await model.load_sdk()
 
     async def close(self) -> None:
         """Release their connections."""
-        for model in (self._offline, *self.services.values(), *self._gone.values()):
-            await model.close()
+        for service in (*self._services.values(), *self._replaced):
+            await service.model.close()
 
 
 def open_service(kind: str, config: ServiceConfig, store: TextStore) -> Model:
@@ -472,21 +475,13 @@ def configured(
 def _for_service(request: Request, name: str, own_name: str) -> Request:
     """A request as the service of a model is sent it."""
     begins = request.begins
-    has_opaque = request.folding.of("opaque", request.messages[:begins], bool, _or_opaque)
-    if not any(map(_has_opaque, request.messages[begins:])) and not has_opaque:
+    has_opaque = request.folding.of(
+        "opaque", request.messages[:begins], bool, lambda seen, each: seen or _has_opaque(each)
+    )
+    if not has_opaque and not any(map(_has_opaque, request.messages[begins:])):
         return replace(request, model=own_name)
     shown = tuple(_shown_to({_owner(name), name}, message) for message in request.messages)
     return replace(request, model=own_name, messages=shown)
-
-
-def _shows_pictures(request: Request) -> bool:
-    """True when a picture is among what is to be answered."""
-    mine = request.messages[request.begins :]
-    return any(isinstance(block, Picture) for message in mine for block in message.blocks)
-
-
-def _or_opaque(has_opaque: bool, message: Message) -> bool:  # noqa: FBT001 - a fold
-    return has_opaque or _has_opaque(message)
 
 
 def _has_opaque(message: Message) -> bool:

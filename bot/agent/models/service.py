@@ -21,8 +21,8 @@ from bot.agent.models import Model, Reply, Request, TextDelta, Window, capabilit
 from bot.agent.models.capabilities import Capabilities, Ladder, fitted, left_out, pictures_lost
 from bot.agent.models.catalog import Catalog, TextStore
 from bot.agent.models.connection import DONE
-from bot.agent.models.refusals import cleaned, is_failure
-from bot.agent.models.wire import Json, Refused, ReplyReader, dump
+from bot.agent.models.refusals import ServiceRefused, cleaned, is_failure
+from bot.agent.models.wire import Json, ReplyReader, dump
 from bot.channel import reveal
 from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
@@ -154,8 +154,12 @@ class ServiceModel(Model):
         able = await self.catalog.able(request.model, self.usual(request.model))
         if request.must_see and pictures_lost(request, able):
             raise ModelBlind
-        request = self._with_options(request, able)
-        ladder = Ladder(able, request.extra)
+        extra = capabilities.option_fields(
+            *(self.name, self.url, request.model, self.config.of_model(request.model)),
+            thinking=request.thinking,
+            longest=self.longest(request, able),
+        )
+        request, ladder = replace(request, extra=extra), Ladder(able, extra)
         asking = _Asking(self, request, ladder, await self.fitting(request, able))
         while True:
             reply = self.reader(request.tools, waits=request.model in self._thinks_first)
@@ -191,7 +195,7 @@ class ServiceModel(Model):
             if reply.done:
                 continue  # whatever follows counts for nothing
             if is_failure(event):
-                raise Refused(200, {}, event)
+                raise ServiceRefused(200, {}, event)
             words = reply.feed(event)
             if request.on_usage is not None and not has_begun:
                 request.on_usage(reply.usage)
@@ -214,21 +218,12 @@ class ServiceModel(Model):
 
         What the service said is cleaned of what was `said` to it.
         """
-        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
+        from bot.agent.models.connection import model_error  # noqa: PLC0415 - loaded by now
 
-        refusal, error = connection.refusal(failure), connection.model_error(failure)
-        if refusal is not None:
-            error.told = cleaned(refusal.sentence, said, self.key)
+        error = model_error(failure)
+        if isinstance(failure, ServiceRefused):
+            error.told = cleaned(failure.refusal.sentence, said, self.key)
         return error
-
-    def _with_options(self, request: Request, able: Capabilities) -> Request:
-        """The request, with the fields that options add."""
-        model, longest = request.model, self.longest(request, able)
-        config = self.config.of_model(model)
-        extra = capabilities.option_fields(
-            self.name, self.url, model, config, thinking=request.thinking, longest=longest
-        )
-        return replace(request, extra=extra)
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as the service told them; never raises."""
@@ -342,13 +337,11 @@ class _Asking:
 
     async def _leave_out(self, failure: Exception) -> bool:
         """True if there is something left to leave out, and `body` does."""
-        from bot.agent.models import connection  # noqa: PLC0415 - loaded by now
-
-        refusal, request, service = connection.refusal(failure), self.request, self.service
-        if refusal is None:
+        request, service = self.request, self.service
+        if not isinstance(failure, ServiceRefused):
             return False
         self.sent.add(hash(self.body))
-        while self.ladder.next(refusal, service.longest(request, self.ladder.able)):
+        while self.ladder.next(failure.refusal, service.longest(request, self.ladder.able)):
             self.body = await service.fitting(request, self.ladder.able)
             if hash(self.body) not in self.sent:
                 break

@@ -146,9 +146,10 @@ class Slots:
         if not chore and not self.limit:
             self._put_off(len(self._running) if self.learns else 0)
             return 0.0
-        if self._has_room(chore=chore) and not (chore and self._must_wait):
+        since, is_known = asyncio.get_running_loop().time(), self.limit or self.learns
+        is_behind = self._people or self._chores or since < self._quiet_until
+        if self._has_room(chore=chore) and not (chore and is_known and is_behind):
             return 0.0
-        since = asyncio.get_running_loop().time()
         line = self._chores if chore else self._people
         place = asyncio.get_running_loop().create_future()
         line.append(place)
@@ -175,13 +176,6 @@ class Slots:
         if self.limit or not (self.learns and chore):
             return not self.limit or taken < self.limit
         return not taken
-
-    @property
-    def _must_wait(self) -> bool:
-        if not (self.limit or self.learns):
-            return False
-        now = asyncio.get_running_loop().time()
-        return bool(self._people or self._chores) or now < self._quiet_until
 
     def _put_off(self, wanted: int) -> None:
         """Cancel so many chores for people who come, the latest first."""

@@ -123,20 +123,6 @@ class ReplyReader(ABC):
         """The blocks of a reply that may have been cut off."""
 
 
-class Refused(Exception):
-    """A service answered with a status that is an error, with a page for people, or failed later.
-
-    An event within a reply that tells of a failure has the status 200. `body` is what it
-    says of it, as JSON where it is that; no message of ours quotes it.
-    """
-
-    def __init__(self, status: int, headers: Mapping[str, str], body: object) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
-        self.headers = headers
-        self.body = body
-
-
 @dataclass(frozen=True, slots=True)
 class TextCall:
     """A call of an offered tool; `garbled` is what stands in place of arguments that are none."""

@@ -15,14 +15,9 @@ from urllib.parse import urlencode
 from aiohttp import web
 from cachetools import LRUCache
 
-from bot.channel.http import shared, visitor_of
 from bot.channel.kit.markdown_html import render
-from bot.clock import Clock, moment, to_the_minute
-from bot.core import Core
-from bot.dashboard import pages
-from bot.dashboard.pages import Visits, in_menu
+from bot.dashboard.pages import Pages, Visit, in_menu, part_of, route, whole
 from bot.i18n import text
-from bot.identity import Conversation
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, entries, layout, markdown
 from bot.memory.claims import Aging
@@ -31,6 +26,7 @@ from bot.memory.files import Excerpt, Listed
 from bot.memory.memory import Lookup, Memory, is_note
 from bot.memory.notes import is_day_note
 from bot.memory.search import Hit
+from bot.storage import Database
 from bot.unicode import one_line
 from bot.views.memory import (
     MAX_WORDS,
@@ -202,7 +198,6 @@ def of_note(
 FILES = "/memory"
 FILE = "/memory/file"
 ADVANCED = "/memory/advanced"
-TOLD = frozenset({"struck", "not-struck", "no-source"})  # what came of a button of the list
 OF_ALL = "/memory/shared"  # where the owner changes what is shared with everyone
 LISTED = 100  # files of one page
 SHOWN_LINES = 1_000  # of a file on one page
@@ -227,7 +222,7 @@ class Spot:
     def read(cls, sent: Mapping[str, str], *, of_all: bool = False) -> Spot:
         """The place that a query or a form names; the beginning for anything else."""
         order = "topic" if sent.get("order") == "topic" else "new"
-        return cls(order, pages.whole(sent.get("part", ""), 1), of_all)
+        return cls(order, whole(sent.get("part", ""), 1), of_all)
 
     def link(self, told: str = "", **more: object) -> str:
         """Where it is; there it is `told` what came of something."""
@@ -254,13 +249,13 @@ class Row:
 
 
 @in_menu("/memory")
-class MemoryBrowser:
-    """What is remembered in the visitor's own space and shared with everyone: entries, files."""
+class MemoryBrowser(Pages):
+    """Entries and files in the visitor's own space and shared with everyone, and searching them."""
 
-    def __init__(self, core: Core, visits: Visits, memory: Memory) -> None:
-        self._visits = visits
+    def __init__(self, memory: Memory, lookup: Lookup, database: Database) -> None:
         self._memory = memory
-        self._core = core
+        self._lookup = lookup
+        self._database = database
         # Each view's files in the order of the list, and after which edit of the notes.
         self._listed: LRUCache[MemoryView, tuple[int, Sequence[Listed]]] = LRUCache(REMEMBERED)
         # What each view's notes say, its own or (True) shared ones, and after which edit.
@@ -268,28 +263,18 @@ class MemoryBrowser:
             tuple[MemoryView, bool], tuple[int, tuple[Sequence[Remembered], bool]]
         ] = LRUCache(REMEMBERED)
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes; each visitor sees what their view permits."""
-        return shared(
-            [
-                web.get(FILES, self._list),
-                web.get(ADVANCED, self._files),
-                web.get(FILE, self._file),
-            ]
-        )
-
-    async def _list(self, request: web.Request) -> web.Response:
+    @route("GET", FILES, shared=True)
+    async def _list(self, visit: Visit) -> web.Response:
         """What is remembered, newest first or by topic, a part at a time."""
-        who, language = self._visits.of(request), pages.language(request)
-        if not who.view.space:
-            return pages.page(request, "memory_closed.html")
-        query = request.query
-        spot = Spot.read(query)
-        of_all, today = query.get("of") == "all", moment(self._core.clock(), who.zone).date()
-        known, is_whole = await self._remembered(who.view, of_all=of_all)
+        view, language = visit.view, visit.language
+        if not view.space:
+            return visit.page("memory_closed.html")
+        spot = Spot.read(visit.request.query)
+        of_all, today = visit.query("of") == "all", visit.today
+        known, is_whole = await self._remembered(view, of_all=of_all)
         order = entries.by_topic if spot.order == "topic" else entries.newest_first
-        part = pages.part_of(await asyncio.to_thread(order, known), str(spot.part))
-        space = SHARED_SPACE if of_all else who.view.space
+        part = part_of(await asyncio.to_thread(order, known), str(spot.part))
+        space = SHARED_SPACE if of_all else view.space
         aging = await self._memory.uses.aging([space], today)
         group = partial(_topic_of if spot.order == "topic" else _day_of, language, today=today)
         rows = await asyncio.to_thread(
@@ -298,21 +283,18 @@ class MemoryBrowser:
                 for name, found in groupby(part.rows, key=group)
             ]
         )
-        is_owner = visitor_of(request).is_owner
-        return pages.page(
-            request,
+        return visit.page(
             "memory.html",
             groups=rows,
             part=part,
             order=spot.order,
             of_all=of_all,
             is_whole=is_whole,
-            has_shared=SHARED_SPACE in who.view.spaces,
-            changes=not of_all or is_owner,
+            has_shared=SHARED_SPACE in view.spaces,
+            changes=not of_all or visit.is_owner,
             at=OF_ALL if of_all else FILES,
-            told=query.get("told", "") if query.get("told", "") in TOLD else "",
-            saved=_saved(request),
-            file=query.get("path", ""),
+            saved=_saved(visit),
+            file=visit.query("path"),
             most=MAX_WORDS,
             link=link_to,
         )
@@ -331,50 +313,42 @@ class MemoryBrowser:
             self._entries[view, of_all] = edits, found
         return found
 
-    async def _files(self, request: web.Request) -> web.Response:
-        who = self._visits.of(request)
-        if not who.view.space:
-            return pages.page(request, "memory_closed.html")
-        language, now = pages.language(request), self._core.clock()
-        is_owner = visitor_of(request).is_owner
-        ordered = await self._ordered(who.view)
-        today = moment(now, who.zone).date()
-        status = await status_of(self._memory, self._core.database, who.view, today, ordered)
-        first = number_of(request, "from", 0)
+    @route("GET", ADVANCED, shared=True)
+    async def _files(self, visit: Visit) -> web.Response:
+        view, language = visit.view, visit.language
+        if not view.space:
+            return visit.page("memory_closed.html")
+        ordered = await self._ordered(view)
+        status = await status_of(self._memory, self._database, view, visit.today, ordered)
+        first = visit.number("from")
         shown = ordered[first : first + LISTED]
-        return pages.page(
-            request,
+        return visit.page(
             "memory_advanced.html",
             spaces=[
                 (is_shared, list(rows))
                 for is_shared, rows in groupby(shown, lambda each: _is_shared(each.path))
             ],
             size=size_in_words,
-            when=partial(to_the_minute, zone=who.zone),
             before=_pages(first - LISTED) if first else "",
             after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
-            health=status.lines(language, now),
+            health=status.lines(language, visit.now),
             trouble=status.trouble(language),
             building=status.index.building,
             how_far=partial(how_far, language),
             link=link_to,
-            shares=is_owner,
-            at=FILES,
             of_all=OF_ALL,
         )
 
-    async def _file(self, request: web.Request) -> web.Response:
-        who, path = self._visits.of(request), request.query.get("path", "")
-        first = number_of(request, "line", 1)
+    @route("GET", FILE, shared=True)
+    async def _file(self, visit: Visit) -> web.Response:
+        path, first = visit.query("path"), visit.number("line", 1)
         first = max(1, first - (first - 1) % SHOWN_LINES)
         excerpt = await self._memory.files.read(
-            who.view, path, first, SHOWN_LINES, SHOWN_CHARACTERS
+            visit.view, path, first, SHOWN_LINES, SHOWN_CHARACTERS
         )
         is_shared = _is_shared(path)
         drawn = await asyncio.to_thread(note_blocks, excerpt.text, first)
-        changes = not is_shared or visitor_of(request).is_owner
-        return pages.page(
-            request,
+        return visit.page(
             "memory_file.html",
             file=path,
             blocks=drawn,
@@ -385,27 +359,46 @@ class MemoryBrowser:
             first=first,
             last=max(first, excerpt.last),
             is_shared=is_shared,
-            changes=changes,
-            ages=await self._ages(request, who, path, excerpt),
-            confirmed=request.query.get("confirmed", ""),
+            changes=not is_shared or visit.is_owner,
+            ages=await self._ages(visit, path, excerpt),
             at=OF_ALL if is_shared else FILES,
             query=urlencode({"path": path}),
-            saved=_saved(request),
+            saved=_saved(visit),
         )
 
-    async def _ages(
-        self, request: web.Request, who: Conversation, path: str, excerpt: Excerpt
-    ) -> Mapping[int, Age]:
+    @route("GET", f"{FILES}/search", shared=True)
+    async def _search(self, visit: Visit) -> web.Response:
+        language = visit.language
+        query = " ".join(visit.query("q").split())
+        if len(query) > MAX_WORDS:
+            raise web.HTTPBadRequest
+        hits: Sequence[Hit] = ()
+        mode = ""
+        if query and visit.view.space:
+            found = await self._lookup.find(visit.view, query, visit.today)
+            hits, mode = found.hits, mode_of(language, found)
+        return visit.page(
+            "memory_search.html",
+            query=query,
+            most=MAX_WORDS,
+            mode=mode,
+            found=hits,
+            where=partial(where_found, language, zone=visit.zone),
+            link=_link_of,
+            words=words_found,
+            why=partial(why_found, language),
+        )
+
+    async def _ages(self, visit: Visit, path: str, excerpt: Excerpt) -> Mapping[int, Age]:
         """The ages of the entries of a part of a note."""
-        is_shared = _is_shared(path)
-        space, today = who.view.space, moment(self._core.clock(), who.zone).date()
+        is_shared, space = _is_shared(path), visit.view.space
         work = partial(
             of_note,
-            pages.language(request),
+            visit.language,
             path,
             excerpt.text,
             excerpt.first,
-            await self._memory.uses.aging([space], today),
+            await self._memory.uses.aging([space], visit.today),
             space=SHARED_SPACE if is_shared else space,
             changes=not is_shared,
         )
@@ -429,11 +422,6 @@ def link_to(path: str, line: int = 0) -> str:
     return f"{FILE}?{urlencode(query)}{f'#L{line}' if line else ''}"
 
 
-def number_of(request: web.Request, name: str, otherwise: int) -> int:
-    """A whole number of the query; `otherwise` for anything else."""
-    return pages.whole(request.query.get(name, ""), otherwise)
-
-
 def size_in_words(size: int) -> str:
     """A size as people read it."""
     for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
@@ -442,12 +430,12 @@ def size_in_words(size: int) -> str:
     return f"{size} B"
 
 
-def _saved(request: web.Request) -> Mapping[str, Any] | None:
+def _saved(visit: Visit) -> Mapping[str, Any] | None:
     """What was changed just now: the version before, if any, and what the change came to."""
-    base = request.query.get("base", "")
-    if "kept" not in request.query or not _DIGEST.fullmatch(base):
+    base = visit.query("base")
+    if "kept" not in visit.request.query or not _DIGEST.fullmatch(base):
         return None
-    return {"kept": number_of(request, "kept", 0), "base": base}
+    return {"kept": visit.number("kept"), "base": base}
 
 
 def _is_shared(path: str) -> bool:
@@ -507,45 +495,6 @@ def _row(language: str, each: Remembered, aging: Aging, space: str) -> Row:
 def _boxed(html: str) -> str:
     """An entry with the box that it has if it is a task."""
     return _BOX.sub(lambda box: f"<p>{'☐' if box[1] == ' ' else '☑'} ", html)
-
-
-SEARCH = f"{FILES}/search"
-
-
-class MemorySearching:
-    """Searches what the visitor's view permits."""
-
-    def __init__(self, visits: Visits, lookup: Lookup, clock: Clock) -> None:
-        self._visits = visits
-        self._lookup = lookup
-        self._clock = clock
-
-    def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return shared([web.get(SEARCH, self._search)])
-
-    async def _search(self, request: web.Request) -> web.Response:
-        who, language = self._visits.of(request), pages.language(request)
-        query = " ".join(request.query.get("q", "").split())
-        if len(query) > MAX_WORDS:
-            return pages.refuse_status(request, 400)
-        hits: Sequence[Hit] = ()
-        mode = ""
-        if query and who.view.space:
-            found = await self._lookup.find(who.view, query, moment(self._clock(), who.zone).date())
-            hits, mode = found.hits, mode_of(language, found)
-        return pages.page(
-            request,
-            "memory_search.html",
-            query=query,
-            most=MAX_WORDS,
-            mode=mode,
-            found=hits,
-            where=partial(where_found, language, zone=who.zone),
-            link=_link_of,
-            words=words_found,
-            why=partial(why_found, language),
-        )
 
 
 def _link_of(hit: Hit) -> str:

@@ -9,30 +9,17 @@ from __future__ import annotations
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from urllib.parse import urlencode
 
 import structlog
 from aiohttp import web
 
-from bot.channel.http import shared
-from bot.clock import moment
-from bot.core import Core
-from bot.dashboard import pages
-from bot.dashboard.memory.browsing import (
-    FILE,
-    FILES,
-    OF_ALL,
-    Spot,
-    link_to,
-    number_of,
-    size_in_words,
-)
-from bot.dashboard.pages import Visits, form_of
+from bot.dashboard.memory.browsing import FILE, FILES, OF_ALL, Spot, link_to, size_in_words
+from bot.dashboard.pages import Handler, Pages, Visit, route, see, whole
 from bot.errors import NotVisible, StorageError, ToolError
-from bot.identity import Conversation
+from bot.identity.view import MemoryView
 from bot.memory import entries, exchange, layout, markdown, versions
 from bot.memory.entries import Remembered
 from bot.memory.exchange import ExchangeError
@@ -41,6 +28,7 @@ from bot.memory.memory import SHARED_VIEW, Memory
 from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import NoteChanged, day_note
 from bot.memory.versions import ForgottenMeanwhile, Kind
+from bot.storage import Database
 
 MOST_ENTRY = 4_000  # characters of an entry
 COMPARED = 2_000  # lines of each side of a comparison
@@ -82,70 +70,81 @@ class Sent:
     spot: Spot | None = None
 
 
-class MemoryEditor:
+@dataclass(frozen=True, slots=True)
+class Editing:
+    """Whose notes a visitor changes: their own, or as the owner (`of_all`) those of everyone."""
+
+    visit: Visit
+    of_all: bool
+
+    @classmethod
+    def from_visit(cls, visit: Visit) -> Editing:
+        """What the address says; those of everyone have routes that are the owner's alone."""
+        return cls(visit, visit.request.path.startswith(f"{OF_ALL}/"))
+
+    @property
+    def at(self) -> str:
+        """What the addresses of the forms begin with."""
+        return OF_ALL if self.of_all else FILES
+
+    @property
+    def view(self) -> MemoryView:
+        """The view through which they are changed."""
+        return SHARED_VIEW if self.of_all else self.visit.view
+
+    @property
+    def by(self) -> Provenance | None:
+        """Whose words a new entry is: what everyone reads is nobody's own."""
+        return None if self.of_all else "owner"
+
+
+def _edits(method: str, name: str) -> Callable[[Handler], Handler]:
+    """Let the method below answer for one's own notes, and for the owner for those of everyone."""
+
+    def declare(handler: Handler) -> Handler:
+        own = route(method, f"{FILES}/{name}", shared=True)
+        return own(route(method, f"{OF_ALL}/{name}")(handler))
+
+    return declare
+
+
+class MemoryEditor(Pages):
     """The visitor's own notes, which each changes for themselves; or those of everyone."""
 
-    def __init__(self, core: Core, visits: Visits, memory: Memory, *, of_all: bool = False) -> None:
-        """With `of_all` it is what is shared with everyone, and the owner alone changes it."""
-        self._visits = visits
+    def __init__(self, memory: Memory, database: Database) -> None:
         self._memory = memory
-        self._core = core
-        self._of_all = of_all
-        self._at = OF_ALL if of_all else FILES
-
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        routes = [
-            web.get(f"{self._at}/edit", self._form),
-            web.post(f"{self._at}/edit", self._edit),
-            web.post(f"{self._at}/add", self._add),
-            web.get(f"{self._at}/entry", self._entry),
-            web.post(f"{self._at}/entry", self._change_entry),
-            web.get(f"{self._at}/history", self._history),
-            web.post(f"{self._at}/back", self._back),
-        ]
-        if self._of_all:
-            return [*routes, web.post(f"{self._at}/remove", self._remove)]
-        return shared(routes)
-
-    def _who(self, request: web.Request) -> Conversation:
-        """Who changes something, with the view they do it through."""
-        who = self._visits.of(request)
-        return replace(who, view=SHARED_VIEW) if self._of_all else who
+        self._database = database
 
     # --- a note as a whole ------------------------------------------------------------------------
 
-    async def _form(self, request: web.Request) -> web.Response:
-        who, path = self._who(request), request.query.get("path", "")
-        held = await self._held(who, path)
-        return self._drawn_form(request, held, held.text)
+    @_edits("GET", "edit")
+    async def _form(self, visit: Visit) -> web.Response:
+        editing = Editing.from_visit(visit)
+        held = await self._held(editing.view, visit.query("path"))
+        return _drawn_form(editing, held, held.text)
 
-    async def _edit(self, request: web.Request) -> web.Response:
-        return await self._change(request, await _sent(request), "edit")
+    @_edits("POST", "edit")
+    async def _edit(self, visit: Visit) -> web.Response:
+        return await self._change(Editing.from_visit(visit), await _sent(visit), "edit")
 
-    async def _change(self, request: web.Request, sent: Sent, kind: Kind) -> web.Response:
+    async def _change(self, editing: Editing, sent: Sent, kind: Kind) -> web.Response:
         """Write what was sent; or say why not, and show it again, so that nothing of it is lost."""
-        who = self._who(request)
         try:
             exchange.checked(sent.path, sent.text.encode("utf-8", "replace"))
-            async with self._memory.notes.watching(who.view) as watch:
-                held = await self._held(who, sent.path)
+            async with self._memory.notes.watching(editing.view) as watch:
+                held = await self._held(editing.view, sent.path)
                 if held.base != sent.base:
-                    return await self._aside(request, who, sent, held)
-                kept, after = await self._write(who, held, sent, kind, watch)
+                    raise NoteChanged
+                kept, after = await self._write(editing, held, sent, kind, watch)
         except NotVisible:
             raise
-        except NoteChanged:
-            return await self._aside(request, who, sent, await self._held(who, sent.path))
-        except ForgottenMeanwhile:
-            return await self._refused(request, who, sent, "forgotten_meanwhile")
         except (ExchangeError, ToolError) as error:
-            return await self._refused(request, who, sent, "refused", str(error))
+            return await self._refused(editing, sent, error)
         log.info("memory.edited", by="page", kind=kind)
         return _to_file(sent.path, kept, after)
 
     async def _write(
-        self, who: Conversation, held: Held, sent: Sent, kind: Kind, watch: Watch
+        self, editing: Editing, held: Held, sent: Sent, kind: Kind, watch: Watch
     ) -> tuple[int, str]:
         """Keep what the note says, then put the new text in its place, with the same line ends.
 
@@ -157,178 +156,145 @@ class MemoryEditor:
             after = after.replace("\n", "\r\n")
         if after != held.text:
             if held.text:
-                kept = await self._keep(who, held.path, held.text, kind, held.since)
+                kept = await self._keep(editing, held.path, held.text, kind, held.since)
             old, new = held.text.encode(), after.encode("utf-8", "replace")
-            await self._memory.notes.put(who.view, held.path, old, new, watch=watch)
+            await self._memory.notes.put(editing.view, held.path, old, new, watch=watch)
         return kept, after
 
-    async def _aside(
-        self, request: web.Request, who: Conversation, sent: Sent, held: Held
-    ) -> web.Response:
-        """The note is another one by now: both texts are kept and shown."""
+    async def _refused(self, editing: Editing, sent: Sent, error: Exception) -> web.Response:
+        """Say why a note was not written; if it was changed meanwhile, both texts are kept."""
+        held = await self._held(editing.view, sent.path)
+        if not isinstance(error, NoteChanged):
+            return _drawn_form(editing, held, sent.text, *_problem(error))
         try:
-            await self._keep(who, sent.path, sent.text, "aside", sent.since)
-        except ForgottenMeanwhile:
-            return await self._refused(request, who, sent, "forgotten_meanwhile")
+            await self._keep(editing, sent.path, sent.text, "aside", sent.since)
+        except ForgottenMeanwhile as forgotten:
+            return _drawn_form(editing, held, sent.text, *_problem(forgotten))
         log.info("memory.set_aside")
         differences = await compared(held.text, sent.text)
-        return self._drawn_form(request, held, sent.text, "conflict", compared=differences)
-
-    async def _refused(
-        self, request: web.Request, who: Conversation, sent: Sent, why: str, reason: str = ""
-    ) -> web.Response:
-        held = await self._held(who, sent.path)
-        return self._drawn_form(request, held, sent.text, why, reason=reason)
+        return _drawn_form(editing, held, sent.text, "conflict", compared=differences)
 
     # --- an entry ---------------------------------------------------------------------------------
 
-    async def _add(self, request: web.Request) -> web.Response:
-        who, sent = self._who(request), await _sent(request)
-        words, now = sent.text.strip(), moment(self._core.clock(), who.zone)
-        if not words or len(words) > MOST_ENTRY:
-            return pages.refuse_status(request, 400)
-        path, notes = sent.path or day_note(now), self._memory.notes
-        # What everyone reads is nobody's own words.
-        by: Provenance | None = None if self._of_all else "owner"
-        async with notes.watching(who.view) as watch:
-            held = await self._held(who, path)
+    @_edits("POST", "add")
+    async def _add(self, visit: Visit) -> web.Response:
+        editing, sent = Editing.from_visit(visit), await _sent(visit)
+        words, now = _entry_words(sent), visit.at(visit.now)
+        today, notes, view = day_note(now), self._memory.notes, editing.view
+        path = sent.path or today
+        async with notes.watching(view) as watch:
+            held = await self._held(view, path)
             kept = 0
             if held.text:
-                kept = await self._keep(who, path, held.text, "add", held.since)
+                kept = await self._keep(editing, path, held.text, "add", held.since)
             place = (
-                await notes.remember(who.view, words, now, by, watch=watch)
-                if path == day_note(now)
-                else await notes.add(who.view, path, words, now.date(), by, watch=watch)
+                await notes.remember(view, words, now, editing.by, watch=watch)
+                if path == today
+                else await notes.add(view, path, words, now.date(), editing.by, watch=watch)
             )
-        after = await self._held(who, path)
+        after = await self._held(view, path)
         log.info("memory.edited", by="page", kind="add")
         if sent.spot is not None:
             return _to_list(sent.spot, path, kept, after.text)
         return _to_file(path, kept, after.text, place.line)
 
-    async def _entry(self, request: web.Request) -> web.Response:
+    @_edits("GET", "entry")
+    async def _entry(self, visit: Visit) -> web.Response:
         """Show an entry of the list to be changed."""
-        query = request.query
-        spot = Spot.read(query, of_all=self._of_all)
-        held = await self._held(self._who(request), query.get("path", ""))
-        found = await asyncio.to_thread(_entry_of, held.text, query.get("claim", ""))
+        editing = Editing.from_visit(visit)
+        spot = Spot.read(visit.request.query, of_all=editing.of_all)
+        held = await self._held(editing.view, visit.query("path"))
+        found = await asyncio.to_thread(_entry_of, held.text, visit.query("claim"))
         if found is None:
-            return pages.see(spot.link("not-struck"))
+            return see(spot.link("not_struck"))
         base = base_of(found.claim.text)
         sent = Sent(held.path, found.words, base, 0, found.claim.digest, spot)
-        return self._drawn_entry(request, sent)
+        return _drawn_entry(editing, sent)
 
-    async def _change_entry(self, request: web.Request) -> web.Response:
+    @_edits("POST", "entry")
+    async def _change_entry(self, visit: Visit) -> web.Response:
         """Put what was sent in the place of an entry, as said today by whoever sends it."""
-        who, sent = self._who(request), await _sent(request, of_all=self._of_all)
-        today = moment(self._core.clock(), who.zone).date()
-        words, spot = sent.text.strip(), sent.spot or Spot(of_all=self._of_all)
-        if not words or len(words) > MOST_ENTRY:
-            return pages.refuse_status(request, 400)
+        editing = Editing.from_visit(visit)
+        sent = await _sent(visit, of_all=editing.of_all)
+        words, spot = _entry_words(sent), sent.spot or Spot(of_all=editing.of_all)
         try:
-            async with self._memory.notes.watching(who.view) as watch:
-                held = await self._held(who, sent.path)
+            async with self._memory.notes.watching(editing.view) as watch:
+                held = await self._held(editing.view, sent.path)
                 lines = held.text.replace("\r\n", "\n").split("\n")
                 found = await asyncio.to_thread(_entry_of, held.text, sent.claim, sent.base)
                 if found is None:
-                    return self._drawn_entry(request, sent, "memory_page.entry_conflict")
+                    raise NoteChanged  # noqa: TRY301 - answered below, like one from put
                 if found.is_entry:
-                    time = markdown.clock(found.claim.text)
-                    by = None if self._of_all else "owner"
-                    words = markdown.fact(f"{time} {words}".strip(), today, by).rstrip("\n")
+                    said = f"{markdown.clock(found.claim.text)} {words}".strip()
+                    words = markdown.fact(said, visit.today, editing.by).rstrip("\n")
                 lines[found.claim.first - 1 : found.claim.last] = words.split("\n")
                 new = replace(sent, text="\n".join(lines))
-                kept, after = await self._write(who, held, new, "edit", watch)
-        except NoteChanged:
-            return self._drawn_entry(request, sent, "memory_page.entry_conflict")
-        except ForgottenMeanwhile:
-            return self._drawn_entry(request, sent, "memory_page.forgotten_meanwhile")
+                kept, after = await self._write(editing, held, new, "edit", watch)
         except NotVisible:
             raise
+        except NoteChanged:
+            return _drawn_entry(editing, sent, "entry_conflict")
         except (ExchangeError, ToolError) as error:
-            return self._drawn_entry(request, sent, "memory_page.refused", reason=str(error))
+            return _drawn_entry(editing, sent, *_problem(error))
         log.info("memory.edited", by="page", kind="entry")
         return _to_list(spot, sent.path, kept, after)
 
-    def _drawn_entry(
-        self, request: web.Request, sent: Sent, problem: str = "", reason: str = ""
-    ) -> web.Response:
-        return pages.page(
-            request,
-            "memory_entry.html",
-            409 if problem else 200,
-            file=sent.path,
-            claim=sent.claim,
-            base=sent.base,
-            said=sent.text,
-            spot=sent.spot or Spot(of_all=self._of_all),
-            problem=problem,
-            reason=reason,
-            most=MOST_ENTRY,
-            at=self._at,
-            of_all=self._of_all,
-        )
+    # --- earlier versions -------------------------------------------------------------------------
 
-    # --- what it said before ----------------------------------------------------------------------
-
-    async def _history(self, request: web.Request) -> web.Response:
-        who, path = self._who(request), request.query.get("path", "")
-        chosen = number_of(request, "version", 0)
-        held = await self._held(who, path)
-        space = who.view.space
-        listed = await self._core.database.read(lambda tx: versions.listed(tx, space, path))
-        then = await self._core.database.read(lambda tx: versions.text_of(tx, space, path, chosen))
+    @_edits("GET", "history")
+    async def _history(self, visit: Visit) -> web.Response:
+        editing, path = Editing.from_visit(visit), visit.query("path")
+        chosen, space = visit.number("version"), editing.view.space
+        held = await self._held(editing.view, path)
+        listed = await self._database.read(lambda tx: versions.listed(tx, space, path))
+        then = await self._database.read(lambda tx: versions.text_of(tx, space, path, chosen))
         if chosen and then is None:
-            return pages.refuse_status(request, 404)
-        return pages.page(
-            request,
+            raise web.HTTPNotFound
+        return visit.page(
             "memory_history.html",
             held=held,
-            at=self._at,
+            at=editing.at,
             link=link_to,
             most=versions.MOST,
             chosen=chosen,
             differences=None if then is None else await compared(held.text, then),
             versions=listed,
-            moment=partial(moment, zone=who.zone),
             size=size_in_words,
         )
 
-    async def _back(self, request: web.Request) -> web.Response:
-        who, sent = self._who(request), await _sent(request)
-        chosen, space = pages.whole(sent.text, -1, ROW_DIGITS), who.view.space
+    @_edits("POST", "back")
+    async def _back(self, visit: Visit) -> web.Response:
+        editing, sent = Editing.from_visit(visit), await _sent(visit)
+        chosen, space = whole(sent.text, -1, ROW_DIGITS), editing.view.space
         if chosen < 0:
-            return pages.refuse_status(request, 400)
-        then = await self._core.database.read(
-            lambda tx: versions.text_of(tx, space, sent.path, chosen)
-        )
+            raise web.HTTPBadRequest
+        then = await self._database.read(lambda tx: versions.text_of(tx, space, sent.path, chosen))
         if then is None:
-            return pages.refuse_status(request, 404)
-        return await self._change(request, replace(sent, text=then), "back")
+            raise web.HTTPNotFound
+        return await self._change(editing, replace(sent, text=then), "back")
 
-    # --- away with it -----------------------------------------------------------------------------
-
-    async def _remove(self, request: web.Request) -> web.Response:
+    @route("POST", f"{OF_ALL}/remove")
+    async def _remove(self, visit: Visit) -> web.Response:
         """Remove a note as it was shown; its last text is among the earlier versions."""
-        who, sent = self._who(request), await _sent(request)
+        editing, sent = Editing.from_visit(visit), await _sent(visit)
         try:
-            async with self._memory.notes.watching(who.view) as watch:
-                held = await self._held(who, sent.path)
+            async with self._memory.notes.watching(editing.view) as watch:
+                held = await self._held(editing.view, sent.path)
                 if held.base != sent.base or not held.text:
                     raise NoteChanged  # noqa: TRY301 - answered below, like one from put
-                await self._keep(who, held.path, held.text, "remove", held.since)
+                await self._keep(editing, held.path, held.text, "remove", held.since)
                 await self._memory.notes.remove(
-                    who.view, held.path, held.text.encode(), watch=watch
+                    editing.view, held.path, held.text.encode(), watch=watch
                 )
         except NoteChanged:
-            held = await self._held(who, sent.path)
-            return self._drawn_form(request, held, held.text, "not_removed")
+            held = await self._held(editing.view, sent.path)
+            return _drawn_form(editing, held, held.text, "not_removed")
         log.info("memory.removed", by="page")
-        return pages.see(f"{self._at}/history?{urlencode({'path': sent.path})}")
+        return see(f"{editing.at}/history?{urlencode({'path': sent.path})}")
 
     # --- what all of them do ----------------------------------------------------------------------
 
-    async def _held(self, who: Conversation, path: str) -> Held:
+    async def _held(self, view: MemoryView, path: str) -> Held:
         """A note that may be changed; empty when it is not there yet.
 
         Raises:
@@ -336,21 +302,21 @@ class MemoryEditor:
             ToolError: it cannot be read.
             ExchangeError: it is none that could be written back.
         """
-        layout.resolve(who.view, path, writing=True)
-        since = await self._core.database.read(lambda tx: versions.number(tx, who.view.space))
-        data = await self._memory.files.data(who.view, path, MAX_WRITE + 1)
+        layout.resolve(view, path, writing=True)
+        since = await self._database.read(lambda tx: versions.number(tx, view.space))
+        data = await self._memory.files.data(view, path, MAX_WRITE + 1)
         return Held(path, exchange.checked(path, data), since)
 
-    async def _keep(self, who: Conversation, path: str, said: str, kind: Kind, since: int) -> int:
+    async def _keep(self, editing: Editing, path: str, said: str, kind: Kind, since: int) -> int:
         """Keep a text of a note.
 
         Raises:
             ForgottenMeanwhile: something was forgotten since it was shown.
             ToolError: the database does not take it.
         """
-        space, now = who.view.space, self._core.clock()
+        space, now = editing.view.space, editing.visit.now
         try:
-            return await self._core.database.write(
+            return await self._database.write(
                 lambda tx: versions.keep(tx, space, path, said, kind=kind, now=now, since=since)
             )
         except StorageError as error:
@@ -358,30 +324,53 @@ class MemoryEditor:
                 "the database did not take what stood there, so nothing was changed"
             ) from error
 
-    def _drawn_form(
-        self,
-        request: web.Request,
-        held: Held,
-        said: str,
-        problem: str = "",
-        *,
-        reason: str = "",
-        compared: Sequence[tuple[str, str]] | None = None,
-    ) -> web.Response:
-        return pages.page(
-            request,
-            "memory_edit.html",
-            409 if problem else 200,
-            held=held,
-            said=said.replace("\r\n", "\n"),
-            problem=f"memory_page.{problem}" if problem else "",
-            reason=reason,
-            differences=compared,
-            link=link_to,
-            most=MAX_WRITE // 1000,
-            at=self._at,
-            of_all=self._of_all,
-        )
+
+def _problem(error: Exception) -> tuple[str, str]:
+    """The key of what was in the way of a change, and its reason where it has one of its own."""
+    if isinstance(error, ForgottenMeanwhile):
+        return "forgotten_meanwhile", ""
+    return "refused", str(error)
+
+
+def _drawn_form(
+    editing: Editing,
+    held: Held,
+    said: str,
+    problem: str = "",
+    reason: str = "",
+    *,
+    compared: Sequence[tuple[str, str]] | None = None,
+) -> web.Response:
+    return editing.visit.page(
+        "memory_edit.html",
+        409 if problem else 200,
+        held=held,
+        said=said.replace("\r\n", "\n"),
+        problem=problem,
+        reason=reason,
+        differences=compared,
+        link=link_to,
+        most=MAX_WRITE // 1000,
+        at=editing.at,
+        of_all=editing.of_all,
+    )
+
+
+def _drawn_entry(editing: Editing, sent: Sent, problem: str = "", reason: str = "") -> web.Response:
+    return editing.visit.page(
+        "memory_entry.html",
+        409 if problem else 200,
+        file=sent.path,
+        claim=sent.claim,
+        base=sent.base,
+        said=sent.text,
+        spot=sent.spot or Spot(of_all=editing.of_all),
+        problem=problem,
+        reason=reason,
+        most=MOST_ENTRY,
+        at=editing.at,
+        of_all=editing.of_all,
+    )
 
 
 def base_of(said: str) -> str:
@@ -405,16 +394,28 @@ async def compared(now: str, then: str) -> Sequence[tuple[str, str]] | None:
     return await asyncio.to_thread(work)
 
 
-async def _sent(request: web.Request, *, of_all: bool = False) -> Sent:
-    form = await form_of(request, MAX_WRITE)
+async def _sent(visit: Visit, *, of_all: bool = False) -> Sent:
+    form = await visit.form(MAX_WRITE)
     return Sent(
         form.get("path", ""),
         form.get("text", "").replace("\r\n", "\n"),
         form.get("base", ""),
-        pages.whole(form.get("since", ""), -1, ROW_DIGITS),
+        whole(form.get("since", ""), -1, ROW_DIGITS),
         form.get("claim", ""),
         Spot.read(form, of_all=of_all) if "order" in form else None,
     )
+
+
+def _entry_words(sent: Sent) -> str:
+    """The words of an entry that was sent.
+
+    Raises:
+        HTTPBadRequest: there are none, or too many.
+    """
+    words = sent.text.strip()
+    if not words or len(words) > MOST_ENTRY:
+        raise web.HTTPBadRequest
+    return words
 
 
 def _entry_of(text: str, claim: str, base: str = "") -> Remembered | None:
@@ -426,10 +427,10 @@ def _entry_of(text: str, claim: str, base: str = "") -> Remembered | None:
 
 def _to_list(spot: Spot, path: str, kept: int, said: str) -> web.Response:
     """Back to the list of entries, which offers to take the change back."""
-    return pages.see(spot.link(path=path, kept=kept, base=base_of(said)))
+    return see(spot.link(path=path, kept=kept, base=base_of(said)))
 
 
 def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:
     """Back to the note, which offers to take the change back."""
     query = urlencode({"path": path, "kept": kept, "base": base_of(said)})
-    return pages.see(f"{FILE}?{query}{f'#L{line}' if line else ''}")
+    return see(f"{FILE}?{query}{f'#L{line}' if line else ''}")

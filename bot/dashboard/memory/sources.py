@@ -7,12 +7,10 @@ from datetime import date, tzinfo
 
 from aiohttp import web
 
-from bot.channel.http import shared
 from bot.clock import moment
 from bot.context import wording
-from bot.dashboard import pages
 from bot.dashboard.memory.browsing import FILES, Spot, link_to
-from bot.dashboard.pages import Visits
+from bot.dashboard.pages import NO_STORE, Pages, Visit, route, see
 from bot.identity.view import MemoryView
 from bot.memory import entries, markdown, uses
 from bot.memory.claims import Claim
@@ -27,28 +25,22 @@ from bot.storage import Database, Transaction
 from bot.unicode import one_line
 from bot.views.memory import place_of, seen
 
-SOURCE = f"{FILES}/source"
 LOOKED_AT = 50  # messages among which the one of an entry is looked for
 MOST_QUERY = 400  # characters
 MOST_QUOTED = 300  # characters of what a reply was given
 
 
-class MemorySources:
+class MemorySources(Pages):
     """Leads from what is remembered to the visitor's own message that it came from."""
 
-    def __init__(self, visits: Visits, memory: Memory, database: Database) -> None:
-        self._visits = visits
+    def __init__(self, memory: Memory, database: Database) -> None:
         self._memory = memory
         self._database = database
 
-    def routes(self) -> list[web.RouteDef]:
-        """The route; each visitor is led to what is theirs."""
-        return shared([web.get(SOURCE, self._source), web.get("/api/sources", self._sources)])
-
-    async def _sources(self, request: web.Request) -> web.Response:
+    @route("GET", "/api/sources", shared=True)
+    async def _sources(self, visit: Visit) -> web.Response:
         """What a reply of the visitor's own conversations was given, and where each is shown."""
-        who, reply = self._visits.of(request), request.query.get("message", "")
-        language, view = pages.language(request), who.view
+        reply, view = visit.query("message"), visit.view
 
         def read(tx: Transaction) -> list[dict[str, str]]:
             session = browsing.own(tx, view.people, reply.rpartition(".")[0])
@@ -57,29 +49,28 @@ class MemorySources:
             return [
                 {
                     "text": _short(each.text),
-                    "where": place_of(language, each),
+                    "where": place_of(visit.language, each),
                     "link": _link_of(tx, view, session, each),
                 }
                 for each in seen(view, search.quotes_of_reply(tx, session, reply))
             ]
 
-        return web.json_response(await self._database.read(read), headers=pages.NO_STORE)
+        return web.json_response(await self._database.read(read), headers=NO_STORE)
 
-    async def _source(self, request: web.Request) -> web.Response:
+    @route("GET", f"{FILES}/source", shared=True)
+    async def _source(self, visit: Visit) -> web.Response:
         """Lead to the message that an entry came from, as far as it can be found."""
-        who, query = self._visits.of(request), request.query
-        path, digest = query.get("path", ""), query.get("claim", "")
-        spot = Spot.read(query)
-        said = await self._memory.files.text(who.view, path, MAX_WRITE)
+        path, digest = visit.query("path"), visit.query("claim")
+        view, zone, spot = visit.view, visit.zone, Spot.read(visit.request.query)
+        said = await self._memory.files.text(view, path, MAX_WRITE)
         of_note = await asyncio.to_thread(list, entries.of_note(path, said))
         claim = next((each.claim for each in of_note if each.claim.digest == digest), None)
-        if claim is None or claim.said is None:
-            return pages.see(spot.link("no-source"))
-        view, day, zone = who.view, claim.said, who.zone
+        if claim is None or (day := claim.said) is None:
+            return see(spot.link("no_source"))
         found = await self._database.read(lambda tx: message_of(tx, view, claim, day, zone))
         if found is None:
-            return pages.see(spot.link("no-source"))
-        return pages.see(_at(found.entry.id))
+            return see(spot.link("no_source"))
+        return see(_at(found.entry.id))
 
 
 def _short(words: str) -> str:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cache
+from operator import attrgetter
 from typing import Final, cast
 from zoneinfo import available_timezones
 
-from aiohttp import web
 from pydantic import SecretStr
 
 from bot.channel import Trial, reveal
 from bot.config import Config
-from bot.dashboard import pages
-from bot.dashboard.pages import sent
+from bot.dashboard.pages import Visit
 from bot.errors import ConfigError
-from bot.i18n import DEFAULT_LANGUAGE, catalog, text
+from bot.i18n import DEFAULT_LANGUAGE, catalog
 from bot.settings.changes import Overruled
 from bot.settings.checks import nearest
 from bot.settings.fields import Key, Option, Shape, shape_at
@@ -102,21 +101,26 @@ def section_of(config: Config, key: Key) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One option: what counts, what would count otherwise, and what set it.
+class CurrentOption:
+    """One option: its value in effect and what set it.
 
-    `waits` when a file says something else by now, which counts after the next start; `zero` is
-    what 0 means, `help` what the option is declared with.
+    `waits` when a file says something else by now, which takes effect after the next start.
     """
 
-    key: tuple[str, ...]
-    shape: Shape
-    value: str
-    default: str
+    option: Option
+    held: object
     origin: str
     waits: bool = False
-    zero: str = ""
-    help: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Its place in the configuration."""
+        return self.option.key
+
+    @property
+    def shape(self) -> Shape:
+        """The kind of value it takes."""
+        return self.option.shape
 
     @property
     def name(self) -> str:
@@ -124,21 +128,84 @@ class Standing:
         return ".".join(self.key)
 
     @property
+    def help(self) -> str:
+        """What it is declared with."""
+        return self.option.field.description or ""
+
+    @property
+    def zero(self) -> str:
+        """What 0 means, as `settings.zero.<word>`; empty where it is a number like others."""
+        return _ZERO.get(self.name, "")
+
+    @property
+    def is_set(self) -> bool:
+        """True for a secret that there is; of its value nothing is shown."""
+        return isinstance(self.held, SecretStr) and bool(reveal(self.held))
+
+    @property
+    def value(self) -> str:
+        """Its value as TOML; empty for none."""
+        return "" if self.held is None else toml_value(self.held)
+
+    @property
+    def default(self) -> str:
+        """The value it has when nothing sets it, as TOML."""
+        return toml_value(self.option.field.get_default(call_default_factory=True))
+
+    @property
     def typed(self) -> str:
         """What its field holds."""
-        return "" if self.zero and self.value == "0" else self.value
+        words = as_typed(self.held)
+        return "" if self.zero and words == "0" else words
+
+    @property
+    def typed_default(self) -> str:
+        """Its default, as it would be typed."""
+        return as_typed(self.option.field.get_default(call_default_factory=True))
 
     def given(self, typed: str) -> str | None:
         """The value for what was typed; None sets nothing here."""
         return typed or ("0" if self.zero else None)
 
 
-def offered(config: Config, origins: Mapping[Key, str], key: tuple[str, ...]) -> Standing:
-    """An option that can be changed, its values as they are typed."""
-    shape = shape_at(type(config), key) or Shape("text")
-    default = as_typed(_at(type(config)(), key))
-    standing = Standing(key, shape, as_typed(_at(config, key)), default, origins.get(key, ""))
-    return replace(standing, zero=_ZERO.get(standing.name, ""))
+def tables(
+    config: Config, origins: Mapping[Key, str], found: Config | None = None
+) -> list[tuple[tuple[str, ...], list[CurrentOption]]]:
+    """Every option there is, by table; `found` is what the files say by now."""
+    later: dict[Key, object] = {
+        option.key: getattr(table, option.key[-1])
+        for _, table, options in tables_in_effect(found or config)
+        for option in options
+    }
+
+    def current(option: Option, value: object) -> CurrentOption:
+        length = len(option.key)
+        sources = [where for place, where in origins.items() if place[:length] == option.key]
+        waits = later.get(option.key, value) != value
+        return CurrentOption(option, value, ", ".join(dict.fromkeys(sources)), waits)
+
+    return [
+        (key, [current(option, getattr(table, option.key[-1])) for option in options])
+        for key, table, options in tables_in_effect(config)
+        if options
+    ]
+
+
+def offered(config: Config, section: str, origins: Mapping[Key, str]) -> list[CurrentOption]:
+    """The options that a section changes."""
+    every = {each.key: each for _, rows in tables(config, origins) for each in rows}
+    return [every[key] for group in groups(config, section) for key in group.keys]
+
+
+def secrets(config: Config, origins: Mapping[Key, str]) -> list[CurrentOption]:
+    """The secrets that can be replaced: the page's, those of services and of channels."""
+    return [
+        each
+        for key, rows in tables(config, origins)
+        if key[0] in _HOMES
+        for each in rows
+        if each.shape.kind == "secret"
+    ]
 
 
 def is_at(problem: Key, key: Key) -> bool:
@@ -148,9 +215,9 @@ def is_at(problem: Key, key: Key) -> bool:
     return place[: len(key)] == key
 
 
-def advice(request: web.Request, config: Config, key: Key, typed: str) -> str:
+def advice(visit: Visit, config: Config, key: Key, typed: str) -> str:
     """What to enter instead of a wrong value, in the words of the page."""
-    say, name = partial(text, pages.language(request)), "_".join(map(str, key))
+    say, name = visit.say, "_".join(map(str, key))
     shape = shape_at(type(config), key) or Shape("text")
     if key == ("agent", "timezone"):
         return say("settings.wrong.zone", zone=nearest(typed, zones()) or EXAMPLE)
@@ -188,89 +255,29 @@ def as_typed(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def tables(
-    config: Config, found: Config, origins: Mapping[Key, str]
-) -> list[tuple[tuple[str, ...], list[Standing]]]:
-    """Every option there is, by table; of secrets no more than whether they are set."""
-    later: dict[Key, object] = {
-        option.key: getattr(table, option.key[-1])
-        for _, table, options in tables_in_effect(found)
-        for option in options
-    }
-    return [
-        (
-            key,
-            [
-                _standing(option, getattr(table, option.key[-1]), later, origins)
-                for option in options
-            ],
-        )
-        for key, table, options in tables_in_effect(config)
-        if options
-    ]
+def value_at(config: Config, key: Key) -> object:
+    """The value of an option."""
+    return attrgetter(".".join(map(str, key)))(config)
 
 
-def secrets(config: Config, origins: Mapping[Key, str]) -> list[Standing]:
-    """The secrets that can be replaced, "set" or nothing: the page's, of services, of channels."""
-    found: list[Standing] = []
-    for key, table, options in tables_in_effect(config):
-        if key[0] not in {"dashboard", "models", "channels"}:
-            continue
-        for option in options:
-            if option.shape.kind == "secret":
-                value = getattr(table, option.key[-1])
-                is_set = isinstance(value, SecretStr) and bool(reveal(value))
-                origin = origins.get(option.key, "")
-                found.append(
-                    Standing(option.key, option.shape, "set" if is_set else "", "", origin)
-                )
-    return found
-
-
-def _standing(
-    option: Option, value: object, later: Mapping[Key, object], origins: Mapping[Key, str]
-) -> Standing:
-    if option.shape.kind == "secret":
-        shown, default = "set" if value is not None else "", ""
-    else:
-        default = toml_value(option.field.get_default(call_default_factory=True))
-        shown = "" if value is None else toml_value(value)
-    sources = [where for place, where in origins.items() if place[: len(option.key)] == option.key]
-    waits = option.key in later and later[option.key] != value
-    origin = ", ".join(dict.fromkeys(sources))
-    about = option.field.description or ""
-    return Standing(option.key, option.shape, shown, default, origin, waits, help=about)
-
-
-def _at(config: object, key: Key) -> object:
-    for name in key:
-        config = getattr(config, str(name))
-    return config
-
-
-async def fields(request: web.Request) -> dict[str, str]:
+async def fields(visit: Visit) -> dict[str, str]:
     """The text fields of a form, without spaces around them.
 
     Raises:
         HTTPBadRequest: it is no form.
     """
-    return {name: value.strip() for name, value in (await sent(request)).items()}
+    return {name: value.strip() for name, value in (await visit.form()).items()}
 
 
-def sentences(request: web.Request, error: ConfigError) -> list[str]:
+def sentences(visit: Visit, error: ConfigError) -> list[str]:
     """What is wrong, a line each."""
     if isinstance(error, Overruled):
-        return [text(pages.language(request), "settings.overruled", origin=error.origin)]
+        return [visit.say("settings.overruled", origin=error.origin)]
     return str(error).splitlines()
 
 
-def told(request: web.Request, key: Key, trial: Trial) -> str:
+def told(visit: Visit, key: Key, trial: Trial) -> str:
     """What came of trying a channel's secret: what was checked, and what was not."""
-    channel = str(key[1]).replace("_", " ").title()
-    return text(
-        pages.language(request),
-        f"settings.trial.{trial.outcome}",
-        channel=channel,
-        name=trial.name,
-        option=str(key[-1]),
-    )
+    channel, option = str(key[1]).replace("_", " ").title(), str(key[-1])
+    said = {"channel": channel, "name": trial.name, "option": option}
+    return visit.say(f"settings.trial.{trial.outcome}", **said)

@@ -11,15 +11,11 @@ from typing import Final
 from aiohttp import web
 
 from bot.channel import Trial
-from bot.clock import to_the_minute
 from bot.config import SHORTEST_TOKEN
-from bot.dashboard import pages
-from bot.dashboard.pages import in_menu
+from bot.dashboard.pages import Pages, Visit, in_menu, route, see
 from bot.dashboard.settings import options
-from bot.dashboard.settings.options import PAGE_TOKEN, SECTIONS, Standing
+from bot.dashboard.settings.options import PAGE_TOKEN, SECTIONS, CurrentOption
 from bot.errors import ConfigError
-from bot.i18n import text
-from bot.identity.conversation import local_zone
 from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
@@ -34,7 +30,7 @@ Models = Callable[[], Awaitable[Sequence[str]]]
 
 
 @in_menu("/settings", is_owners=True)
-class SettingsPages:
+class SettingsPages(Pages):
     """What is in effect, and forms that change it."""
 
     def __init__(self, settings: ServedSettings, models: Models) -> None:
@@ -43,49 +39,43 @@ class SettingsPages:
         self._models = models
         self._tried: tuple[Key, Trial] | None = None  # the secret that was replaced last
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [
-            web.get(PATH, self._show),
-            web.post(f"{PATH}/change", self._change),
-            web.post(f"{PATH}/unset", self._unset),
-            web.post(f"{PATH}/secret", self._secret),
-            web.post(f"{PATH}/take-back", self._take_back),
-        ]
+    @route("GET", PATH)
+    async def _show(self, visit: Visit) -> web.Response:
+        if wanted := visit.query("q").strip():
+            return self._found(visit, wanted)
+        return await self._page(visit, visit.query("section"))
 
-    async def _show(self, request: web.Request) -> web.Response:
-        if wanted := request.query.get("q", "").strip():
-            return self._found(request, wanted)
-        return await self._page(request, request.query.get("section", ""))
-
-    async def _change(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
+    @route("POST", f"{PATH}/change")
+    async def _change(self, visit: Visit) -> web.Response:
+        form = await options.fields(visit)
         section = form.get("section", "")
-        standing = self._standing(section, {})
-        if not standing:
+        offered = options.offered(self._settings.config, section, {})
+        if not offered:
             raise web.HTTPBadRequest
         wanted: dict[Key, str | None] = {
             each.key: each.given(form[each.name])
-            for each in standing
+            for each in offered
             if each.name in form and form[each.name] != each.typed
         }
-        return await self._changed(request, section, self._settings.change(wanted), form)
+        return await self._changed(visit, section, self._settings.change(wanted), form)
 
-    async def _unset(self, request: web.Request) -> web.Response:
-        key = tuple((await options.fields(request)).get("option", "").split("."))
+    @route("POST", f"{PATH}/unset")
+    async def _unset(self, visit: Visit) -> web.Response:
+        key = tuple((await options.fields(visit)).get("option", "").split("."))
         section = options.section_of(self._settings.config, key)
         if not section:
             raise web.HTTPBadRequest
         self._tried = None
-        return await self._changed(request, section, self._settings.change({key: None}))
+        return await self._changed(visit, section, self._settings.change({key: None}))
 
-    async def _secret(self, request: web.Request) -> web.Response:
-        form = await options.fields(request)
+    @route("POST", f"{PATH}/secret")
+    async def _secret(self, visit: Visit) -> web.Response:
+        form = await options.fields(visit)
         name, value = form.get("option", ""), form.get("value", "")
         known = {each.name: each.key for each in options.secrets(self._settings.config, {})}
         if name not in known:
             raise web.HTTPBadRequest
-        say, key = partial(text, pages.language(request)), known[name]
+        say, key = visit.say, known[name]
 
         async def replace() -> None:
             if not value:
@@ -95,20 +85,21 @@ class SettingsPages:
             trial = await self._settings.try_secret(key, value)
             if not trial.may_be_kept:
                 unchanged = say("settings.secrets.unchanged")
-                raise ConfigError(f"{options.told(request, key, trial)}\n{unchanged}")
+                raise ConfigError(f"{options.told(visit, key, trial)}\n{unchanged}")
             self._tried = (key, trial) if key[0] == "channels" else None
             await self._settings.change({key: value})
 
         section = options.section_of(self._settings.config, key)
-        return await self._changed(request, section, replace(), {"secret": name})
+        return await self._changed(visit, section, replace(), {"secret": name})
 
-    async def _take_back(self, request: web.Request) -> web.Response:
-        id_ = (await options.fields(request)).get("change", "")
-        return await self._changed(request, "advanced", self._settings.take_back(id_))
+    @route("POST", f"{PATH}/take-back")
+    async def _take_back(self, visit: Visit) -> web.Response:
+        id_ = (await options.fields(visit)).get("change", "")
+        return await self._changed(visit, "advanced", self._settings.take_back(id_))
 
     async def _changed(
         self,
-        request: web.Request,
+        visit: Visit,
         section: str,
         work: Awaitable[None],
         typed: Mapping[str, str] | None = None,
@@ -116,15 +107,10 @@ class SettingsPages:
         try:
             await work
         except ConfigError as error:
-            return await self._page(request, section, error, typed or {})
-        return pages.see(f"{PATH}?section={section}&done=1")
+            return await self._page(visit, section, error, typed or {})
+        return see(f"{PATH}?section={section}&done=1")
 
     # --- as it is shown ---------------------------------------------------------------------------
-
-    def _standing(self, section: str, origins: Mapping[Key, str]) -> list[Standing]:
-        config = self._settings.config
-        found = options.groups(config, section)
-        return [options.offered(config, origins, key) for group in found for key in group.keys]
 
     async def _names(self) -> Sequence[str]:
         """The models there are, as far as their services say so soon."""
@@ -136,9 +122,9 @@ class SettingsPages:
 
     def _wrong(
         self,
-        request: web.Request,
+        visit: Visit,
         error: ConfigError | None,
-        rows: Sequence[Standing],
+        rows: Sequence[CurrentOption],
         typed: Mapping[str, str],
     ) -> tuple[dict[str, str], list[str]]:
         """What is wrong by the name of the option, and what is wrong beside."""
@@ -149,24 +135,24 @@ class SettingsPages:
         for row in rows if not isinstance(error, Overruled) else ():
             if any(options.is_at(key, row.key) for key in keys):
                 words = typed.get(row.name, row.typed)
-                found[row.name] = options.advice(request, self._settings.config, row.key, words)
+                found[row.name] = options.advice(visit, self._settings.config, row.key, words)
         rest = [key for key in keys if not any(options.is_at(key, row.key) for row in rows)]
         is_told = found and not rest
-        return found, [] if is_told else options.sentences(request, error)
+        return found, [] if is_told else options.sentences(visit, error)
 
     async def _page(
         self,
-        request: web.Request,
+        visit: Visit,
         section: str,
         error: ConfigError | None = None,
         typed: Mapping[str, str] | None = None,
     ) -> web.Response:
         settings, section = self._settings, section if section in SECTIONS else next(iter(SECTIONS))
         config, typed = settings.config, typed or {}
-        rows = self._standing(section, settings.origins)
+        rows = options.offered(config, section, settings.origins)
         await asyncio.to_thread(options.zones)
-        wrong, problems = self._wrong(request, error, rows, typed)
-        is_done = bool(request.query.get("done")) and error is None
+        wrong, problems = self._wrong(visit, error, rows, typed)
+        is_done = bool(visit.query("done")) and error is None
         tried = self._tried if is_done and section == "channels" else None
         changes = await settings.changes() if section == "advanced" else []
         secret = [
@@ -176,7 +162,7 @@ class SettingsPages:
         ]
         by_name = {row.key: row for row in rows}
         return self._drawn(
-            request,
+            visit,
             422 if error is not None else 200,
             section=section,
             groups=[
@@ -190,29 +176,28 @@ class SettingsPages:
             generated=secrets.token_urlsafe(24) if section == "people" else "",
             ours=await settings.ours(),
             tables=(
-                options.tables(config, settings.found, settings.origins)
+                options.tables(config, settings.origins, settings.found)
                 if section == "advanced"
                 else ()
             ),
             changes=[("newest", changes[:NEWEST]), ("earlier", changes[NEWEST:])],
-            when=partial(to_the_minute, zone=local_zone(config)),
             wrong=wrong,
             problems=problems,
             typed=typed,
             is_done=is_done,
-            tried=options.told(request, *tried) if tried is not None else "",
+            tried=options.told(visit, *tried) if tried is not None else "",
         )
 
-    def _found(self, request: web.Request, wanted: str) -> web.Response:
+    def _found(self, visit: Visit, wanted: str) -> web.Response:
         """Every option that has all the words looked for in its label, its help or its name."""
-        config, say = self._settings.config, partial(text, pages.language(request))
+        config, say = self._settings.config, visit.say
         words = wanted.casefold().split()
 
         def matches(*said: str) -> bool:
             whole = " ".join(said).casefold()
             return all(word in whole for word in words)
 
-        offered = [(name, row) for name in SECTIONS for row in self._standing(name, {})]
+        offered = [(name, row) for name in SECTIONS for row in options.offered(config, name, {})]
         known = {row.key for _, row in offered}
         found = [
             (section, row)
@@ -226,12 +211,12 @@ class SettingsPages:
         settings = self._settings
         others = [
             row
-            for _, rows in options.tables(config, settings.found, settings.origins)
+            for _, rows in options.tables(config, settings.origins, settings.found)
             for row in rows
             if row.key not in known and matches(row.name, row.help)
         ]
         return self._drawn(
-            request,
+            visit,
             section="",
             wanted=wanted,
             found=found,
@@ -240,10 +225,9 @@ class SettingsPages:
             section_of=partial(options.section_of, config),
         )
 
-    def _drawn(self, request: web.Request, status: int = 200, **values: object) -> web.Response:
+    def _drawn(self, visit: Visit, status: int = 200, **values: object) -> web.Response:
         settings, config = self._settings, self._settings.config
-        return pages.page(
-            request,
+        return visit.page(
             "settings.html",
             status,
             **{"wanted": "", **values},

@@ -7,7 +7,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from bot.agent.models.catalog import TextStore
 from bot.agent.turn import Meter
 from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
-from bot.dashboard import pages
+from bot.dashboard.pages import Pages, Visit, route, see
 from bot.dashboard.settings import options
 from bot.errors import (
     ConfigError,
@@ -34,7 +33,7 @@ from bot.errors import (
     ModelTimeout,
     ModelUnreachable,
 )
-from bot.i18n import text
+from bot.identity import Conversation
 from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
@@ -69,7 +68,7 @@ _WHY: Final[tuple[tuple[type[ModelError], str], ...]] = (
 log = structlog.get_logger(__name__)
 
 Connections = Callable[[], list[tuple[str, str, Health, str]]]
-Act = Callable[[web.Request, Mapping[str, str]], Awaitable[list[str]]]
+Act = Callable[[Visit, Mapping[str, str]], Awaitable[list[str]]]
 """Does one step with its form, and returns what is wrong."""
 
 
@@ -83,7 +82,7 @@ class Tried:
     at: float
 
 
-class StartPages:
+class StartPages(Pages):
     """`/settings/start`. A key that was tried is kept in memory until its model is chosen."""
 
     def __init__(
@@ -91,7 +90,7 @@ class StartPages:
         settings: ServedSettings,
         connections: Connections,
         store: TextStore,
-        charging: Callable[[web.Request], AbstractAsyncContextManager[Meter]],
+        charging: Callable[[Conversation], AbstractAsyncContextManager[Meter]],
     ) -> None:
         """What is found out about models is kept in the store; whoever tries one is charged."""
         self._settings = settings
@@ -102,63 +101,61 @@ class StartPages:
         self._can: tuple[str, Sequence[Finding]] = ("", ())  # a model that was tried
         self._bot = ""  # what Telegram calls it
         self._token = ""  # one that Telegram takes, and that could not be written
+        # What each form does, and the step below which the page says what came of it.
+        self._steps: Mapping[str, tuple[str, Act]] = {
+            "model": ("model", self._try_model),
+            "use": ("model", self._use_model),
+            TELEGRAM: (TELEGRAM, self._telegram),
+            "self": ("self", self._self),
+        }
 
-    def routes(self) -> list[web.RouteDef]:
-        """The route."""
-        return [
-            web.get(PATH, self._show),
-            web.post(f"{PATH}/model", partial(self._step, "model", self._try_model)),
-            web.post(f"{PATH}/use", partial(self._step, "model", self._use_model)),
-            web.post(f"{PATH}/telegram", partial(self._step, TELEGRAM, self._telegram)),
-            web.post(f"{PATH}/self", partial(self._step, "self", self._self)),
-        ]
-
-    async def _show(self, request: web.Request) -> web.Response:
+    @route("GET", PATH)
+    async def _show(self, visit: Visit) -> web.Response:
         await asyncio.to_thread(options.zones)
-        return self._page(request, {}, {})
+        return self._page(visit, {}, {})
 
-    async def _step(self, step: str, act: Act, request: web.Request) -> web.Response:
+    @route("POST", *(f"{PATH}/{step}" for step in ("model", "use", TELEGRAM, "self")))
+    async def _step(self, visit: Visit) -> web.Response:
         """Do one step; or say why not, and show what was typed, but no secret."""
-        form = await options.fields(request)
+        form = await options.fields(visit)
+        step, act = self._steps[visit.request.path.removeprefix(f"{PATH}/")]
         try:
-            problems = await act(request, form)
+            problems = await act(visit, form)
         except ConfigError as error:
-            problems = await self._told(request, error, form)
+            problems = await self._told(visit, error, form)
         except ModelError as error:
             log.info("settings.model_tried", error=type(error).__name__)
-            problems = [_why(request, error)]
+            problems = [_why(visit, error)]
         if problems:
             typed = {name: value for name, value in form.items() if name not in {"key", "token"}}
-            return self._page(request, {step: problems}, typed)
-        return pages.see(f"{PATH}{'?saved=self' if step == 'self' else ''}#{step}")
+            return self._page(visit, {step: problems}, typed)
+        return see(f"{PATH}{'?saved=self' if step == 'self' else ''}#{step}")
 
-    async def _told(
-        self, request: web.Request, error: ConfigError, form: Mapping[str, str]
-    ) -> list[str]:
+    async def _told(self, visit: Visit, error: ConfigError, form: Mapping[str, str]) -> list[str]:
         """What to enter instead, where a field of the form is wrong; else what is wrong."""
         await asyncio.to_thread(options.zones)
         keys = (
             error.keys if isinstance(error, Mistakes) and not isinstance(error, Overruled) else ()
         )
         found = [
-            options.advice(request, self._settings.config, key, form[name])
+            options.advice(visit, self._settings.config, key, form[name])
             for name, key in WHO.items()
             if name in form and any(options.is_at(each, key) for each in keys)
         ]
-        return found or options.sentences(request, error)
+        return found or options.sentences(visit, error)
 
     # --- a model ----------------------------------------------------------------------------------
 
-    async def _try_model(self, request: web.Request, form: Mapping[str, str]) -> list[str]:
+    async def _try_model(self, visit: Visit, form: Mapping[str, str]) -> list[str]:
         service, key, address = (form.get(name, "") for name in ("service", "key", "address"))
         if lacking := self._lacking(service, key, address):
-            return [_say(request, lacking)]
+            return [_say(visit, lacking)]
         name, wanted = _wanted(service, key, address)
         loaded = await self._settings.tried(wanted)
         names = await trial.names_of(loaded.config.models, name)
         log.info("settings.model_tried", service=name, models=len(names))
         if not names:
-            return [_say(request, "no_list")]
+            return [_say(visit, "no_list")]
         self._tried = Tried(name, wanted, names, time.monotonic())
         return []
 
@@ -170,23 +167,23 @@ class StartPages:
             return "" if address else "no_address"
         return "" if key or self._settings.config.models.is_set_up(service) else "no_key"
 
-    async def _use_model(self, request: web.Request, form: Mapping[str, str]) -> list[str]:
+    async def _use_model(self, visit: Visit, form: Mapping[str, str]) -> list[str]:
         tried = self._waiting()
         if tried is None:
-            return [_say(request, "gone")]
+            return [_say(visit, "gone")]
         if form.get("model") not in tried.names:
-            return [_say(request, "choose_model")]
+            return [_say(visit, "choose_model")]
         name = form["model"]
         wanted = {**tried.wanted, ("agent", "model"): f"{tried.service}/{name}"}
         if tried.service not in SERVICES:  # Ollama gives models less than they could take
             loaded = await self._settings.tried(wanted)
             window = await trial.window_to_set(loaded.config.models, tried.service, name)
             if window is None:
-                return [_say(request, "small")]
+                return [_say(visit, "small")]
             wanted |= {("models", tried.service, "window"): str(window)} if window else {}
         loaded = await self._settings.tried(wanted)
         models, store = loaded.config.models, self._store
-        async with self._charging(request) as meter:
+        async with self._charging(visit.conversation) as meter:
             can = await trial.what_it_can(models, tried.service, name, store, meter=meter)
         await self._settings.change(wanted)
         self._tried, self._can = None, (f"{tried.service}/{name}", can)
@@ -201,14 +198,14 @@ class StartPages:
 
     # --- Telegram ---------------------------------------------------------------------------------
 
-    async def _telegram(self, request: web.Request, form: Mapping[str, str]) -> list[str]:
+    async def _telegram(self, visit: Visit, form: Mapping[str, str]) -> list[str]:
         token = form.get("token", "") or self._token
         if not token:
-            return [_say(request, "no_token")]
+            return [_say(visit, "no_token")]
         key: Key = ("channels", TELEGRAM, "token")
         trial = await self._settings.try_secret(key, token)
         if not trial.may_be_kept:
-            return [options.told(request, key, trial)]
+            return [options.told(visit, key, trial)]
         self._token = token  # until it is written
         await self._settings.change({key: token})
         self._bot, self._token = trial.name, ""
@@ -216,47 +213,41 @@ class StartPages:
 
     # --- who --------------------------------------------------------------------------------------
 
-    async def _self(self, _request: web.Request, form: Mapping[str, str]) -> list[str]:
+    async def _self(self, _visit: Visit, form: Mapping[str, str]) -> list[str]:
         wanted: dict[Key, str | None] = {
             WHO[name]: form[name] or None
             for name, value in self._who().items()
-            if name in form and form[name] != value
+            if form.get(name, value) != value
         }
         await self._settings.change(wanted)
         return []
 
     def _who(self) -> dict[str, str]:
         """Who is who now, by the names of the form."""
-        agent, session = self._settings.config.agent, self._settings.config.session
-        return {
-            "owner_name": session.owner_name,
-            "name": agent.name,
-            "timezone": agent.timezone,
-            "language": agent.language,
-        }
+        config = self._settings.config
+        return {name: str(options.value_at(config, key)) for name, key in WHO.items()}
 
     # ----------------------------------------------------------------------------------------------
 
     def _page(
-        self, request: web.Request, problems: Mapping[str, list[str]], typed: Mapping[str, str]
+        self, visit: Visit, problems: Mapping[str, list[str]], typed: Mapping[str, str]
     ) -> web.Response:
         config, tried = self._settings.config, self._waiting()
         service, _ = config.models.locate(config.agent.model)
         is_connected = config.models.is_set_up(service)
         shown = {"service": "", "address": "", **self._who(), **typed}
         name, can = self._can
-        return pages.page(
-            request,
+        return visit.page(
             "settings_start.html",
             422 if problems else 200,
             services=SERVICES,
             connected=config.agent.model if is_connected else "",
-            can=[told(each, pages.language(request)) for each in can if name == config.agent.model],
+            can=[told(each, visit.language) for each in can if name == config.agent.model],
             tried=tried,
             preferred=_preferred(tried, config.agent.model) if tried is not None else "",
             has_telegram=TELEGRAM in self._settings.plugins,
             has_others=bool(OTHERS & self._settings.plugins.keys()),
-            saved=request.query.get("saved") == "self",
+            saved=visit.query("saved") == "self",
             telegram=self._telegram_now(),
             bot=self._bot,
             has_token=bool(self._token),
@@ -304,12 +295,12 @@ def _preferred(tried: Tried, model: str) -> str:
     return next((name for name in tried.names if "embed" not in name), tried.names[0])
 
 
-def _why(request: web.Request, error: ModelError) -> str:
-    words = _say(request, next((word for kind, word in _WHY if isinstance(error, kind)), "failed"))
+def _why(visit: Visit, error: ModelError) -> str:
+    words = _say(visit, next((word for kind, word in _WHY if isinstance(error, kind)), "failed"))
     if not error.told:
         return words
-    return f"{words} {text(pages.language(request), 'error.model.told', words=error.told)}"
+    return f"{words} {visit.say('error.model.told', words=error.told)}"
 
 
-def _say(request: web.Request, why: str) -> str:
-    return text(pages.language(request), f"settings_start.problem.{why}")
+def _say(visit: Visit, why: str) -> str:
+    return visit.say(f"settings_start.problem.{why}")
