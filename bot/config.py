@@ -273,7 +273,7 @@ class ModelsConfig(Section):
         return service.is_set_up or self.kind_of(name) not in {ANTHROPIC, OPENAI}
 
     def kind_of(self, name: str) -> str:
-        """What a service speaks; its name if it does not say."""
+        """The kind of a service: its name if the table does not say."""
         return self.services[name].kind or name
 
     def locate(self, model: str) -> tuple[str, str]:
@@ -905,7 +905,7 @@ class DashboardConfig(Section):
 
     @property
     def public_url(self) -> str:
-        """Where others open the page, as far as the configuration says; else empty."""
+        """The address at which others open the page, if the configuration says; else empty."""
         if self.allowed_origins:
             return self.allowed_origins[0].rstrip("/") + self.path
         if is_loopback(self.host) or self.host in {"0.0.0.0", "::"}:  # noqa: S104 - every address

@@ -29,7 +29,7 @@ MOST_NAMED = 40  # models at a time; services may have hundreds
 
 
 class ModelChoices:
-    """What `/model` and the page offer."""
+    """The models that `/model` and the page offer."""
 
     def __init__(self, models: Models, resolver: ConversationResolver, database: Database) -> None:
         self._models = models
@@ -41,14 +41,14 @@ class ModelChoices:
         return tuple(name for name in await self._models.names() if self.may(here, name))
 
     def may(self, here: Conversation, name: str) -> bool:
-        """True when a model may be chosen there, should there be one of that name."""
+        """True if a model may be chosen there, provided that it exists."""
         choices = here.config.agent.choices
         if not choices or (here.is_owner and here.is_direct):
             return True
         return any(fnmatchcase(name, pattern) for pattern in (self._models.default, *choices))
 
     async def at(self, address: Address, sender: str) -> ModelChoice:
-        """What a person in a direct chat may choose, and what answers them.
+        """The models a person may choose in a direct chat, and the one that answers them.
 
         Raises:
             StorageError: it cannot be read.
@@ -89,7 +89,7 @@ class ConversationCommands:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
 
         A first word that is a model's name chooses that model; the rest is the first message.
-        Where nothing was said yet, there is nothing to begin: so a second press changes nothing.
+        In an empty conversation nothing changes, so a second press does no harm.
         """
         first, _, rest = call.rest.partition(" ")
         chosen = _match(first, await self._choices.offered(call.conversation)) if first else ""
@@ -113,7 +113,7 @@ class ConversationCommands:
 
     @command(is_aside=True)
     async def undo(self, call: Call) -> Apply:
-        """Take back the last summary, or go back to the conversation before; or the last night."""
+        """Undo the last summary or night, or go back to the previous conversation."""
         if call.rest.lower() in NIGHT:
             return await self._night.undo(call)
 
@@ -135,7 +135,7 @@ class ConversationCommands:
 
     @command("continue", is_aside=True)
     async def resume(self, call: Call) -> Apply:
-        """Go back to an earlier conversation of this place; without one, list them."""
+        """Continue an earlier conversation of this chat; without a name, list them."""
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
             found = browsing.earlier(unit.tx, session, MOST_EARLIER)
@@ -164,7 +164,7 @@ class ConversationCommands:
 
     @command(is_aside=True)
     async def stop(self, call: Call) -> Apply:
-        """Stop what works for the conversation; what was written so far is kept."""
+        """Stop the turn or summary that is running; what was written so far is kept."""
         stopped = await self._stops.stop(call.place.key)
         lines = [call.text(f"command.stop.{each}") for each in STAGES if each in stopped]
         return saying("\n".join(lines) or call.text("command.stop.nothing"))
@@ -198,7 +198,7 @@ class ConversationCommands:
 
     @command(is_aside=True)
     async def think(self, call: Call) -> Apply:
-        """Show how much the model thinks, or choose for this conversation."""
+        """Show how much the model thinks, or set it for this conversation."""
         wish = _LEVELS.get(call.rest.strip().lower())
 
         def apply(unit: UnitOfWork, session: Session) -> Answer:
@@ -219,7 +219,7 @@ class ConversationCommands:
 
 
 def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
-    """Those of a numbered list that somebody named: by number, or words of the name."""
+    """The conversations of a numbered list that match a number or words of the name."""
     wanted = fulltext.folded(words)
     number = int(wanted) if wanted.isdecimal() and len(wanted) <= 2 else 0
     if number in found:
@@ -228,7 +228,7 @@ def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
 
 
 def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
-    """What can be continued, with a button each."""
+    """List conversations that can be continued, with a button each."""
     lines = [call.text(f"command.continue.{key}")]
     buttons = list[Button]()
     for number, each in islice(found.items(), MOST_BUTTONS):

@@ -1,4 +1,4 @@
-"""Commands that only tell."""
+"""Commands about the state of a conversation: context, status, usage, tools, approvals."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ class ContextCommands:
         self._channels = channels
 
     async def report(self, call: Call) -> Report:
-        """What fills the caller's conversation."""
+        """Report what fills the caller's conversation."""
         return await self.report_of(await self._current(call), call.conversation)
 
     async def report_of(self, session: Session, conversation: Conversation) -> Report:
-        """What fills a session, as its conversation's person is shown it."""
+        """Report what fills a session, as its person is shown it."""
         active = await self._upkeep.sessions.of(session.id, conversation)
         limit, view = active.limits.window.tokens, conversation.view
         short = is_short(active.cached, active.limits)
@@ -74,7 +74,7 @@ class ContextCommands:
 
     @command(is_private=True)
     async def context(self, call: Call) -> Apply:
-        """What fills the conversation: in a list, in detail, and in a picture."""
+        """Show what fills the conversation: as a list, in detail, and as a picture."""
         found = await self.report(call)
         lines = budget.lines(found, call.language, call.rest.lower())
         channel = self._channels.get(call.inbound.channel)
@@ -102,7 +102,7 @@ class ContextCommands:
 
     @command()
     async def notices(self, call: Call) -> Apply:
-        """Choose whether to be told that a conversation gets full."""
+        """Turn warnings about a full conversation on or off."""
         wish = switched(call)
         by_default = active_session.is_told(call.conversation)
 
@@ -144,7 +144,7 @@ class InfoCommands:
 
     @command(is_private=True)
     async def status(self, call: Call) -> Apply:
-        """How this conversation and the bot are doing."""
+        """Show the status of this conversation and of the bot."""
         connections = self._connections()
         found = await self._context.report(call)
         tells = active_session.is_told(call.conversation)
@@ -192,7 +192,7 @@ class InfoCommands:
         return apply
 
     def _next_start(self, call: Call, unit: UnitOfWork, session: Session) -> str:
-        """When the next conversation begins by itself."""
+        """Say when the next conversation begins by itself."""
         if session.ended_by:
             return call.text("command.status.ends_now")
         since = store.taken_up_at(unit.tx, session.key)
@@ -205,7 +205,7 @@ class InfoCommands:
 
     @command(is_private=True)
     async def whoami(self, call: Call) -> Apply:
-        """How the bot knows the person."""
+        """Show the person's id and identity."""
         known_as = "owner" if call.conversation.is_owner else "person"
         answer = call.text(  # What else somebody is called is nobody's business in a room.
             f"command.whoami.{known_as if call.is_direct else 'room'}",
@@ -218,7 +218,7 @@ class InfoCommands:
     @command(is_private=True)
     @command("start", is_listed=False)  # what Telegram sends first
     async def help(self, call: Call) -> Apply:
-        """What the bot understands."""
+        """List the commands."""
         lines = [
             f"- /{item.name}{f' {item.usage}' if item.usage else ''} — {item.description}"
             for item in self._menu(call.language)
@@ -228,7 +228,7 @@ class InfoCommands:
 
 
 def last_save(call: Call, unit: UnitOfWork) -> str:
-    """When a conversation was last saved to the caller's memory, and to where."""
+    """Say when a conversation was last saved to the caller's memory, and where."""
     found = search.last_save(unit.tx, call.view)
     if found is None:
         return call.text("memory.never_saved")
@@ -239,7 +239,7 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
 
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
-    """What is told of conversations that could not be saved so far, and of a night that failed."""
+    """Lines about conversations that could not be saved yet, and about a failed night."""
     found = unsaved.failing(unit.tx, search.keys_of(unit.tx, call.view))
     lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
     if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
@@ -284,7 +284,7 @@ class UsageCommands:
         return apply
 
     async def _own(self, call: Call) -> list[str]:
-        """What the caller used everywhere."""
+        """Lines about everything the caller used."""
         used, zone = await self._views.month_of(call.conversation, call.now), call.conversation.zone
         lines = [
             _said(call, "today", what=_what(call, used.today)),
@@ -356,10 +356,10 @@ class ToolCommands:
 
     @command()
     async def tools(self, call: Call) -> Apply:
-        """The tools whoever asks may use here.
+        """List the tools the sender may use here.
 
-        Only the owner is told of others: in a direct chat by name and with the rule that takes them
-        away, in a room, where others read it, by their number.
+        Only the owner is told about others: in a direct chat by name and with the rule that denies
+        them, in a room, where others read it, by their number.
         """
         rights = call.conversation.rights
         given: list[ToolSpec] = []
@@ -396,7 +396,7 @@ def _line(language: str, spec: ToolSpec) -> str:
 
 
 def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]:
-    """What the owner is told of tools that may not be used here."""
+    """Lines for the owner about tools that may not be used here."""
     if not call.is_direct:
         return [call.text("command.tools.more_in_room", count=len(refused))]
     lines = [
@@ -407,7 +407,7 @@ def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]
 
 
 def _server(language: str, server: ServerState) -> str:
-    """How a tool server is doing, and what of it is not there."""
+    """The status of a tool server, and which of its tools are missing."""
     lines = [text(language, f"tools.server.{server.state}", name=server.name, count=server.tools)]
     if server.unusable:
         lines.append(text(language, "tools.server.unusable", count=server.unusable))
@@ -417,7 +417,7 @@ def _server(language: str, server: ServerState) -> str:
 
 
 def _left_out(language: str, names: Sequence[str]) -> list[str]:
-    """The tools that are not there because another one has their name."""
+    """Lines about tools that are left out because another one has their name."""
     if not names:
         return []
     shown = ", ".join(f"`{name}`" for name in names[:MAX_SHOWN])
@@ -434,12 +434,12 @@ class ApprovalCommands:
 
     @command(is_listed=False)
     async def allow(self, call: Call) -> Apply:
-        """Let the call be made: it is begun by the turn of this message."""
+        """Allow the call; the turn of this message makes it."""
         return self._decide(call, is_allowed=True)
 
     @command(is_listed=False)
     async def deny(self, call: Call) -> Apply:
-        """Let it not be made; the model is told."""
+        """Deny the call; the model is told."""
         return self._decide(call, is_allowed=False)
 
     def _decide(self, call: Call, *, is_allowed: bool) -> Apply:
@@ -467,7 +467,7 @@ class ApprovalCommands:
 def _question(
     tx: Transaction, call: Call, session: Session, asker: approvals.Asker
 ) -> Question | str:
-    """The question that is answered, or the key of why none is."""
+    """The question that is being answered, or the key of the reason why there is none."""
     id_ = call.rest.strip().lower()
     if not id_:
         waiting = approvals.open_in(tx, session.id, asker, call.now)

@@ -1,7 +1,7 @@
 """`/link` and `/unlink`: one person with several accounts.
 
-A code shows that both accounts are the same person's: it is asked for with one and typed with the
-other. Whoever may talk to the bot is decided elsewhere, and a link changes nothing about it.
+A code, requested with one account and typed with the other, shows that both belong to one person. A
+link does not change who may talk to the bot.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bot.sessions.page_logins import LoginLink
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
-MAX_TRIES = 5  # codes somebody may get wrong
+MAX_TRIES = 5  # wrong codes per person
 TRIES_SECONDS = 600.0  # within this time
 MAX_TRIED = 10_000  # people whose tries are remembered
 ALL = frozenset({"all", "全部"})
@@ -55,7 +55,7 @@ class LinkCommands:
 
     @command()
     async def unlink(self, call: Call) -> Apply:
-        """Let an account be somebody of its own again: this one, or one of the list."""
+        """Unlink this account, or one of the list."""
         if not call.is_direct:
             return saying(call.text("link.direct_only"))
         joined = call.conversation.joined
@@ -119,7 +119,7 @@ def _typed(unit: UnitOfWork, call: Call) -> Answer:
 
 
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:
-    """The accounts that are to go; none when that is not said clearly."""
+    """The accounts to unlink; none if that is not clear."""
     seats = [link.seat for link in joined]
     here = call.conversation.origin.seat
     wish = call.rest.strip().lower()
@@ -156,7 +156,7 @@ class RoomCommands:
 
     @command()
     async def activation(self, call: Call) -> Apply:
-        """Show when the bot answers in a room, or choose it."""
+        """Show when the bot answers in a room, or set it."""
         if call.is_direct:
             return saying(call.text("rooms.direct"))
         wish = _WISHES.get(call.rest.lower())
@@ -176,7 +176,7 @@ class RoomCommands:
 
 
 async def may_manage(channels: Mapping[str, Channel], conversation: Conversation) -> bool:
-    """True when whoever speaks looks after the room: its admins do, and the owner."""
+    """True if the sender may manage the room: its admins and the owner."""
     if conversation.is_owner:
         return True
     channel = channels.get(conversation.address.channel)
@@ -184,7 +184,7 @@ async def may_manage(channels: Mapping[str, Channel], conversation: Conversation
         return False
     try:
         return await channel.is_admin(conversation.address, conversation.origin.sender)
-    except Exception as error:  # noqa: BLE001 - who is not known to be one is none
+    except Exception as error:  # noqa: BLE001 - unknown means no
         log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
         return False
 
@@ -202,7 +202,7 @@ class WebCommands:
 
     @command()
     async def web(self, call: Call) -> Apply:
-        """Make a link that works once and soon; what the transcript keeps has no link in it."""
+        """Make a login link that works once; the transcript keeps no link."""
         language, port, config = call.language, self._port(), self._settings.now.dashboard
         here = f"http://127.0.0.1:{port}"
         if not call.is_direct:
@@ -232,7 +232,7 @@ class WebCommands:
 
 
 def _made(call: Call) -> LoginLink:
-    """The link that somebody asks for: to the owner's page, to one they have, or to a first one."""
+    """The link to the owner's page, to the sender's page, or to a new one."""
     origin, person = call.conversation.origin, ""
     if call.conversation.is_owner:
         person = PAGE_OWNER

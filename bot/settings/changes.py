@@ -1,7 +1,7 @@
-"""What is changed while the program runs: checked as a whole, kept in a `.env`, and taken back.
+"""Changes of settings while the program runs: checked as a whole, kept in a `.env`, undoable.
 
-A change is checked as the start would check it before a byte is written. What was there before is
-kept beside the file, as private as the file itself, so that each change can be taken back.
+A change is checked as at the start before a byte is written. The previous values are kept beside
+the file, as private as the file itself, so that each change can be undone.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ from bot.settings.sources import (
 )
 from bot.storage import Database, Transaction, records
 
-# Changes that were made while the program runs, and what all nodes on one database share. Pure.
-#
-# Shared are options without secrets: by name, as they were typed, with the way back of each
-# change.
+# Changes, and the settings that all nodes on one database share: options without secrets, as they
+# were typed, with the previous values of each change. Pure.
 
 MOST_KEPT = 50  # changes that can be taken back
 CHANGED_SINCE = "This was changed again since, so it cannot be taken back."

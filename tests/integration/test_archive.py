@@ -282,7 +282,7 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     (home / "workspace" / "MEMORY.md").write_text("since\n")
     done = await asyncio.to_thread(invoke, home, "restore", str(target))
     assert "stays forgotten" in done.output, done.exception
-    assert "Left as they are now: 1 note" in done.output
+    assert "Left as they are: 1 note" in done.output
     assert note.read_text() == "- the boat is blue\n"
     assert (home / "workspace" / "MEMORY.md").read_text() != "since\n"
     assert query(home, OF_NIGHTS) == []  # it may tell of entries that were forgotten since

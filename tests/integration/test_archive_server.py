@@ -189,7 +189,7 @@ async def test_what_was_forgotten_on_a_server_since_stays_forgotten(tmp_path, ur
     assert "not empty" in await refused(home, "restore", str(made), url=url)
     said = await ran(home, "restore", str(made), "--to", other, url=url)
     assert "stays forgotten" in said
-    assert "Left as they are now: 1 note" in said
+    assert "Left as they are: 1 note" in said
     async with running(tmp_path / "n", storage=at(other)) as engine:
         await engine.ask("what do you know?", sender="bo")
         seen = "".join(repr(m) for request in engine.model.requests for m in request.messages)

@@ -626,7 +626,7 @@ async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path):
     warned = [(each.text, each.fix) for each in found if each.level == "warning"]
     assert warned == [
         (
-            "memory: left out, as other tools have their names: memory_write",
+            "memory: left out because other tools have the same names: memory_write",
             "Rename the server or package.",
         )
     ]

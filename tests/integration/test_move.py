@@ -579,4 +579,4 @@ def test_people_get_a_line_for_each_table():
         archives.for_people(MoveStep("entries", 12, state="again")),
     ]
     assert [line.split()[0] for line in lines] == ["entries", "entries"]
-    assert "12  moved and equal  abababababab" in lines[0]
+    assert "12  moved, identical  abababababab" in lines[0]

@@ -54,9 +54,9 @@ async def test_a_backup_and_a_restore_show_how_far_they_are(tmp_path):
         await engine.ask("hello")
     here = environment(tmp_path)
     for words, bar, last in (
-        (("backup", "all.backup"), "Backing up", "It is not sealed"),
+        (("backup", "all.backup"), "Backing up", "It is not encrypted"),
         (("restore", "--check", "all.backup"), "Checking", "Nothing was changed."),
-        (("restore", "all.backup"), "Restoring", "What was there is kept in"),
+        (("restore", "all.backup"), "Restoring", "The previous contents are kept in"),
     ):
         async with terminal(*argv(), *words, folder=tmp_path, variables=here) as seen:
             assert await seen.ends() == 0, seen.text

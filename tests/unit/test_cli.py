@@ -371,7 +371,7 @@ def command(*words: str) -> str:
 
 def test_a_start_loads_nothing_that_only_might_be_needed():
     loaded = loaded_by(
-        "from bot.cli import logger; logger.load(); import bot.cli.serve\n"
+        "from bot.cli import startup; startup.load_log(); import bot.cli.serve\n"
         "from bot import settings\n"
         "from bot.agent.models.registry import configured\n"
         "config = settings.config_model(settings.installed_channels())()\n"
@@ -396,7 +396,7 @@ def test_the_options_of_a_channel_load_nothing_that_only_its_bots_need(channel, 
 
 def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
     loaded = loaded_by(
-        "from bot.cli import logger; logger.load()\n"
+        "from bot.cli import startup; startup.load_log()\n"
         "from adapters.telegram import TelegramConfig, plugin; plugin.create(TelegramConfig())"
     )
     assert packages(loaded) & (LATER | {"rich"}) == {"httpx", "telegram"}
@@ -404,19 +404,19 @@ def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
 
 def test_no_sdk_of_models_is_loaded_before_a_service_needs_it():
     loaded = loaded_by(
-        "from bot.cli import logger; logger.load()\n"
+        "from bot.cli import startup; startup.load_log()\n"
         "from bot.agent.models import anthropic, connection, openai, registry"
     )
     assert packages(loaded) & LATER == set()
 
 
 def test_the_log_is_loaded_without_what_shows_errors_in_colour():
-    code = "from bot.cli import logger; logger.load(); import structlog.dev, structlog.tracebacks"
+    code = "from bot.cli import startup; startup.load_log(); import structlog.tracebacks"
     assert packages(loaded_by(code)) & {"rich", "pygments"} == set()
 
 
 def test_tables_are_drawn_with_what_the_log_goes_without():
-    code = "from bot.cli import logger; logger.load(); from rich.table import Table; Table()"
+    code = "from bot.cli import startup; startup.load_log(); from rich.table import Table; Table()"
     assert "rich.table" in loaded_by(code)
 
 

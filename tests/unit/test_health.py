@@ -54,7 +54,7 @@ def test_it_is_said_by_what_they_fail_and_nothing_the_service_wrote():
         replies.note(ModelAuth("key sk-secret is wrong"))
     detail = told(replies.check().finding, "en").text
     assert detail.startswith(
-        "The last 3 replies failed. The model's service does not accept the key."
+        "the last 3 replies failed. The model's service does not accept the key."
     )
     assert "secret" not in detail
 
