@@ -28,7 +28,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.money import counts
 from bot.money.counts import Spent, spent_of
-from bot.money.limits import Account
+from bot.money.limits import BillingAccount
 from bot.sessions import store, unsaved
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -276,8 +276,8 @@ class Committer:
 
     @asynccontextmanager
     async def charging(
-        self, account: Account, session_id: str, purpose: Purpose
-    ) -> AsyncGenerator[Account]:
+        self, account: BillingAccount, session_id: str, purpose: Purpose
+    ) -> AsyncGenerator[BillingAccount]:
         """Count what an account spends within an `async with`, whatever comes of it."""
         spent = partial(spent_of, account, account.payer.person, session_id, purpose)
         async with self.counting(account.clock, spent):

@@ -1,4 +1,4 @@
-"""How much of which model's window a session may use, and what that model's tokens weigh.
+"""Limits of a session's model: its share of the window, and the weight of its tokens.
 
 The one place that asks: turns, compaction, commands and notices all get the same answer here.
 """

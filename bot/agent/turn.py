@@ -39,7 +39,7 @@ class Meter:
 
     A service says at the end of a call what it used, some also when it begins. Where one ended
     before that was said, or never says it, what was sent and written counts as it is weighed here:
-    it is charged. Work that somebody pays for has an `Account` (`bot.money.limits`), which asks
+    it is charged. Work that somebody pays for has a `BillingAccount` (`bot.money`), which asks
     before each call; this one lets every call be made.
     """
 
@@ -74,7 +74,7 @@ class Meter:
     async def stream(
         self, model: Writer, request: Request, weigh: Callable[[], int], name: str = ""
     ) -> AsyncGenerator[TextDelta | Reply]:
-        """What a model writes: every call of the program is made here.
+        """Stream a model's reply; every call of the program is made here.
 
         `weigh` says how many tokens were written so far, `name` is the model's full name where the
         request has another.

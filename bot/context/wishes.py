@@ -36,7 +36,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MessageWishes:
     """The wishes of a message, at most `MOST`, and what it asks to be reminded of.
 
     The latter says when, too, as far as the message does; None when it asks for no reminder.
@@ -46,7 +46,7 @@ class Asked:
     reminder: str | None = None
 
 
-def read(message: str) -> Asked:
+def read(message: str) -> MessageWishes:
     """The wishes and the reminder in a message.
 
     Nothing of a quotation, nor of what follows the first `sentences.LONGEST_MESSAGE` characters.
@@ -56,7 +56,7 @@ def read(message: str) -> Asked:
     every = [_Sentence(each) for each in sentences.split(own)]
     is_whole, is_cut = own.strip() == head.strip(), len(head) < len(message)
     reminders = (each.reminder for each in every)
-    return Asked(
+    return MessageWishes(
         tuple(_wishes(every, is_whole=is_whole, is_cut=is_cut)),
         next((words for words in reminders if words is not None), None),
     )

@@ -24,7 +24,7 @@ from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
 from bot.money.counts import Spent, spent_of
-from bot.money.limits import Account, Allowance, Balance, LimitReached
+from bot.money.limits import Allowance, Balance, BillingAccount, LimitReached
 from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
@@ -49,7 +49,7 @@ class PreparedRequest:
     version: int
     came: Sequence[Contents]
     balance: Balance
-    account: Account
+    account: BillingAccount
 
     def spent(self) -> tuple[Spent, ...]:
         """The usage of its calls so far, counted for whoever wrote last."""

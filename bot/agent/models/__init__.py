@@ -20,7 +20,7 @@ from bot.context.tokens import Folding
 from bot.messages import Message
 
 Thoughts = Literal["never", "turn", "kept", "needed"]
-"""Which of what a model thought goes back to it.
+"""The thoughts of a model that are sent back to it.
 
 None; what came before calls of the turn that runs; before calls of all turns; or that, and calls of
 which no thought is known are told as words.

@@ -38,7 +38,7 @@ from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, Tool
 
 if TYPE_CHECKING:
     from bot.agent.models.anthropic_client import Client
-    from bot.agent.models.connection import Connection
+    from bot.agent.models.connection import ServiceConnection
 
 
 # Our messages and the Messages API's JSON, both ways. Pure: no SDK, no network.
@@ -296,7 +296,7 @@ class AnthropicModel(ServiceModel):
     reader = Accumulator
     known_names = KNOWN_NAMES
     _sdk: asyncio.Task[None] | None = None  # loads the SDK
-    _client: Callable[[Connection, str], Client] | None = None  # that of a connection
+    _client: Callable[[ServiceConnection, str], Client] | None = None  # that of a connection
 
     def usual(self, model: str) -> Capabilities:
         """The capabilities assumed of a model: known ones also tell their thoughts if asked."""
@@ -316,7 +316,7 @@ class AnthropicModel(ServiceModel):
 
     @asynccontextmanager
     async def opened(
-        self, connection: Connection, body: bytes, silence: float | None
+        self, connection: ServiceConnection, body: bytes, silence: float | None
     ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events of a reply; while the SDK is still being loaded they come without it."""
         client = self._client

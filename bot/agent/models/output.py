@@ -1,4 +1,4 @@
-"""What a model writes, taken apart: the reply, what was thought, and calls written as text. Pure.
+"""Splits a model's output into the reply, its thoughts, and calls written as text. Pure.
 
 `markers.toml` lists what stands around each. A reply that speaks of such a marker, in code or in a
 sentence, is left as it is.

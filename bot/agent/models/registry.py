@@ -54,7 +54,7 @@ PROBE = 60.0  # seconds in which one request alone finds out whether it works ag
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """How often a model failed since it last worked, and until when it is spared.
+    """A model's failures since it last worked, and until when it is not asked.
 
     `is_probed` says that a request is finding out just now.
     """
@@ -87,7 +87,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlugin:
-    """What an entry point of the group `confidant.models` names.
+    """The target of an entry point of the group `confidant.models`.
 
     `create` makes the adapter for one `[models.<name>]`; it loads nothing slow and asks nobody: the
     first request does. Small texts, such as the sizes of models, outlive a restart in the store.
@@ -282,7 +282,7 @@ class Models:
     async def _timed(
         self, service: _Service, name: str, request: Request
     ) -> AsyncGenerator[TextDelta | Reply]:
-        """What a model writes, once there is a place for it; how fast it is, is learned here.
+        """Stream a model's reply, once there is a place for it, and learn how fast it is.
 
         A service that has a place less than was thought is asked again when one is free.
 
@@ -359,7 +359,7 @@ class Models:
         )
 
     def speed(self, name: str) -> Speed:
-        """How fast a model is, by its full name, as far as that was measured."""
+        """The measured speed of a model, by its full name."""
         return self.speeds.get(name, Speed())
 
     def _learn(self, name: str, speed: Speed) -> None:
@@ -367,7 +367,7 @@ class Models:
             self.speeds[name] = speed
 
     def _lanes(self, service: str) -> int | None:
-        """How many requests a service answers at once, 0 for any number; None is to be found out.
+        """The number of requests a service answers at once: 0 for any, None if not known yet.
 
         Only a service at an address of its own may be a single machine.
         """

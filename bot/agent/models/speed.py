@@ -1,4 +1,4 @@
-"""How fast a model reads and writes, as it was measured, and how long a request may take by that.
+"""Measured speeds of models, and the time limits that follow from them.
 
 A server on a small machine reads 40 tokens of a prompt and writes 8 of a reply in a second. A time
 limit that suits a data centre makes everything fail there, so limits grow with what was measured.

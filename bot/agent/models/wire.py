@@ -1,4 +1,4 @@
-"""What wire formats have in common: JSON both ways, and words that are cut anywhere. Pure."""
+"""Parts shared by wire formats: JSON both ways, and words that are cut anywhere. Pure."""
 
 from __future__ import annotations
 
