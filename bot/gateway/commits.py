@@ -232,7 +232,7 @@ class TurnRecorder:
         is_same = prepared.version == cached.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
         used = self._used(prepared, spoken, reported, by=result.model)
-        counted = store.Counted(
+        counted = store.TurnCounts(
             input_tokens=result.usage.input_tokens + result.usage.cache_write_tokens,
             cached_tokens=result.usage.cache_read_tokens,
             output_tokens=result.usage.output_tokens,

@@ -407,7 +407,9 @@ async def test_the_writers_thread_may_look_while_others_come_and_go() -> None:
 
 
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
-COUNTED = store.Counted(input_tokens=5, cached_tokens=4, output_tokens=3, context_tokens=9, turns=1)
+COUNTED = store.TurnCounts(
+    input_tokens=5, cached_tokens=4, output_tokens=3, context_tokens=9, turns=1
+)
 
 Change = Callable[[Transaction, Session], object]
 
