@@ -19,7 +19,7 @@ from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS
 from bot.config import Settings
 from bot.context import prompt, tokens
-from bot.context.history import History, Line
+from bot.context.history import History, HistoryMessage
 from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.identity.view import MemoryView, is_owners_own
@@ -172,7 +172,7 @@ def _load(tx: Transaction, session_id: str, count: Count) -> CachedSession:
     )
 
 
-def _with_pictures(tx: Transaction, lines: list[Line]) -> list[Line]:
+def _with_pictures(tx: Transaction, lines: list[HistoryMessage]) -> list[HistoryMessage]:
     """The lines with their pictures at hand."""
     blocks = (block for line in lines for block in line.message.blocks)
     refs = [block.ref for block in blocks if isinstance(block, Picture)]

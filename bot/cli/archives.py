@@ -27,9 +27,9 @@ from bot.portability import backup as making
 from bot.portability import places, swap
 from bot.portability import restore as restoring
 from bot.portability.archive import WORKSPACE
-from bot.portability.move import Advance, Move, Moved, Told
-from bot.portability.places import Place
-from bot.portability.restore import Done, Passphrase
+from bot.portability.move import Advance, Move, Moved, MoveStep
+from bot.portability.places import Home
+from bot.portability.restore import Passphrase, RestoredBackup
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_erasing, must_not_be_restoring
 
@@ -57,7 +57,7 @@ def move(
     words = for_people if sys.stdout.isatty() else _for_machines
     with progress("Moving", unit="steps", quiet=quiet) as bar:
 
-        def tell(told: Told) -> None:
+        def tell(told: MoveStep) -> None:
             bar.say(words(told))
 
         moved, name = asyncio.run(_move(loaded.config, to, tell, bar.at))
@@ -66,7 +66,7 @@ def move(
 
 
 async def _move(
-    config: Config, to: str, tell: Callable[[Told], None], advance: Advance
+    config: Config, to: str, tell: Callable[[MoveStep], None], advance: Advance
 ) -> tuple[Moved, str]:
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(_source(config))
@@ -75,7 +75,7 @@ async def _move(
         return moved, target.name
 
 
-def _source(config: Config) -> AbstractAsyncContextManager[Place]:
+def _source(config: Config) -> AbstractAsyncContextManager[Home]:
     """The store that the configuration names."""
     url = reveal(config.storage.url)
     if url:
@@ -83,20 +83,20 @@ def _source(config: Config) -> AbstractAsyncContextManager[Place]:
     return places.folder(config.storage.folder, config.workspace)
 
 
-def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
+def _target(config: Config, to: str) -> AbstractAsyncContextManager[Home]:
     if is_url(to):
         return places.server(to, config.storage.node_timeout)
     return places.folder(Path(to).expanduser())
 
 
-def for_people(told: Told) -> str:
+def for_people(told: MoveStep) -> str:
     """One line for each table."""
     if told.state == "again":
         return f"{told.what:<14} changed since the last attempt; moved again"
     return f"{told.what:<14} {told.rows:>9}  moved, identical  {told.digest[:12]}"
 
 
-def _for_machines(told: Told) -> str:
+def _for_machines(told: MoveStep) -> str:
     return orjson.dumps(asdict(told)).decode()
 
 
@@ -256,7 +256,7 @@ def _restore(
 
 async def _restored(
     archive: Path, config: Config, asked: Passphrase, to: str, *bars: Progress
-) -> Done | None:
+) -> RestoredBackup | None:
     """Restore a backup; return None if it was already restored there.
 
     `bars` show how much of the file was read, and the progress of a server.

@@ -26,9 +26,9 @@ from bot.memory.memory import store_of
 from bot.portability import person as erasing
 from bot.portability import places
 from bot.portability.person import (
+    DataSubject,
+    ErasurePlan,
     Exported,
-    Plan,
-    Whose,
     exporting,
     find,
     is_known,
@@ -217,7 +217,7 @@ async def _erase_on_server(config: Config, url: str, typed: str, *, yes: bool) -
 
 def _look(
     tx: Transaction, config: Config, typed: str, *, on_server: bool = False
-) -> tuple[Plan, list[tuple[int, str]]]:
+) -> tuple[ErasurePlan, list[tuple[int, str]]]:
     """Return who is meant, and what erasing them removes.
 
     Raises:
@@ -231,7 +231,7 @@ def _look(
     return plan, [*counts, (said, in_rooms)]
 
 
-def _ask(config: Config, plan: Plan, counts: list[tuple[int, str]], *, yes: bool) -> None:
+def _ask(config: Config, plan: ErasurePlan, counts: list[tuple[int, str]], *, yes: bool) -> None:
     """Say what erasing removes, and ask twice.
 
     Raises:
@@ -257,7 +257,7 @@ def _ask(config: Config, plan: Plan, counts: list[tuple[int, str]], *, yes: bool
         raise ConfidantError("That is a different name. Nothing was changed.")
 
 
-async def _tell(config: Config, plan: Plan) -> None:
+async def _tell(config: Config, plan: ErasurePlan) -> None:
     """Report the erasure, which backups still hold them, and where they are still named."""
     async with opened_database(config) as database:
         state = await database.read(backup_state.read)
@@ -309,12 +309,12 @@ def export(
     )
 
 
-async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, Whose, bool]:
+async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, DataSubject, bool]:
     now = system_clock()
     async with opened_database(config) as database:
         with exporting(target, now) as into:
 
-            def work(tx: Transaction) -> tuple[Whose, str, Exported, bool]:
+            def work(tx: Transaction) -> tuple[DataSubject, str, Exported, bool]:
                 whose = find(tx, config, typed)
                 language = language_for(tx, whose, config.agent.language)
                 known = is_known(tx, whose)

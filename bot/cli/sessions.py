@@ -23,7 +23,7 @@ from bot.identity.conversation import local_zone
 from bot.identity.routing import OWNER
 from bot.invocation import confidant
 from bot.money import KEPT_DAYS, Heading, counts
-from bot.money.counts import COLUMNS, Line, Prices
+from bot.money.counts import COLUMNS, Prices, UsageLine
 from bot.sessions import browsing, entries, repeats, store
 from bot.sessions import reminders as once
 from bot.sessions.entries import Entry
@@ -299,7 +299,7 @@ def show_usage(
         typer.echo(harmless(text("en", "usage.unpriced", models=", ".join(unpriced))))
 
 
-def _usage_table(by: Heading, lines: Sequence[Line]) -> Table:
+def _usage_table(by: Heading, lines: Sequence[UsageLine]) -> Table:
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, show_footer=True)
     total = counts.total(lines)
     table.add_column(by, overflow="fold", footer=text("en", "usage.total"))
@@ -310,5 +310,5 @@ def _usage_table(by: Heading, lines: Sequence[Line]) -> Table:
     return table
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: UsageLine) -> tuple[str, ...]:
     return (*map(grouped, line.numbers), counts.cost_in_words("en", line))

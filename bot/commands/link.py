@@ -19,7 +19,7 @@ from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
 from bot.identity.access import is_always
 from bot.sessions import links, page_logins, pairing, rooms, store
-from bot.sessions.links import Offer
+from bot.sessions.links import LinkCode
 from bot.sessions.page_logins import LoginLink
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
@@ -78,7 +78,7 @@ class LinkCommands:
         return apply
 
     def _offered(self, call: Call) -> Apply:
-        made = Offer(
+        made = LinkCode(
             person=call.person,
             code=pairing.new_code(),
             root=call.conversation.seat,

@@ -186,7 +186,7 @@ async def _connect(name: str, server: McpConfig) -> Listing | Finding:
     from bot.agent.tools.mcp import connection  # noqa: PLC0415 - it imports the SDK
 
     try:
-        async with connection.Connection(name, server) as opened:
+        async with connection.McpConnection(name, server) as opened:
             offers = await opened.offers()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
         return Finding.of("error", "tools.server", name=name, why=connection.why(error, server))

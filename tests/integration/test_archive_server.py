@@ -18,8 +18,8 @@ from bot.errors import ConfidantError, StorageError
 from bot.identity.view import folder_name
 from bot.metrics import Metrics
 from bot.portability import backup, restore
-from bot.portability.move import Move, Told
-from bot.portability.places import Note, Place, Rows
+from bot.portability.move import Move, MoveStep
+from bot.portability.places import Home, Note, Rows
 from bot.portability.schedule import Backups, found
 from bot.storage import backup_state
 from bot.storage.postgres import PostgresDatabase
@@ -223,8 +223,8 @@ async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
         pass
 
     class Dying(Move):
-        def __init__(self, source: Place, target: Place, clock: Clock, *, advance: Any) -> None:
-            def die(what: Told) -> None:
+        def __init__(self, source: Home, target: Home, clock: Clock, *, advance: Any) -> None:
+            def die(what: MoveStep) -> None:
                 told.append(what.what)
                 if len(told) in {1, 12, 30}:
                     raise Killed

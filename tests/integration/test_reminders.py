@@ -37,7 +37,7 @@ from bot.sessions.mirror import Mirror
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.repeats import MAX_FAILURES
 from bot.storage import backup, backup_state, records
-from bot.storage.backup_state import BackupState, Record
+from bot.storage.backup_state import BackupState, JobRecord
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
@@ -283,7 +283,7 @@ async def test_backups_that_fail_are_told_after_an_hour(tmp_path):
         database = engine.app.core.database
 
         async def fail(since: int) -> None:
-            record = Record(failed_at=clock(), failing_since=since, failure="the disk is gone")
+            record = JobRecord(failed_at=clock(), failing_since=since, failure="the disk is gone")
             state = BackupState("x", made=record)
             await database.write(lambda tx: backup_state.write(tx, state, clock()))
 

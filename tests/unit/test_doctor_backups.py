@@ -7,14 +7,14 @@ import pytest
 from bot.config import BackupConfig
 from bot.doctor import storage
 from bot.health import worst
-from bot.storage.backup_state import BackupState, Record
+from bot.storage.backup_state import BackupState, JobRecord
 from bot.views.findings import told
 from tests.support import NOON
 
 DAY = 86_400_000
 FOLDER = BackupConfig(folder=Path("/mnt/usb"))
-MADE = Record(at=NOON - DAY // 2, archive="one.backup", size=1)
-TESTED = Record(at=NOON - DAY)
+MADE = JobRecord(at=NOON - DAY // 2, archive="one.backup", size=1)
+TESTED = JobRecord(at=NOON - DAY)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ TESTED = Record(at=NOON - DAY)
         (FOLDER, BackupState(made=MADE, tested=TESTED), [("ok", "on 2026-11-")]),
         (FOLDER, BackupState(made=MADE.failed("the disk is gone", NOON), tested=TESTED),
          [("error", "no full backup could be made in /mnt/usb: the disk is gone")]),
-        (FOLDER, BackupState(made=Record(at=NOON - 3 * DAY), tested=TESTED),
+        (FOLDER, BackupState(made=JobRecord(at=NOON - 3 * DAY), tested=TESTED),
          [("error", "the latest full backup is from 2026-11-")]),
         (FOLDER, BackupState(made=MADE, tested=TESTED.failed("it is cut off", NOON)),
          [("error", "cannot be restored: it is cut off")]),

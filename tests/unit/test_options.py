@@ -228,9 +228,9 @@ def test_a_service_is_asked_in_the_way_it_is_configured():
     assert {name: type(model) for name, model in found.items()} == {"anthropic": OpenAIModel}
 
 
-def test_a_window_is_the_configured_one():
+async def test_a_window_is_the_configured_one():
     settings = settings_of(models={"anthropic": {"api_key": "k", "window": 50_000}})
-    assert Models(settings, {}).configured_window("anthropic/m") == 50_000
+    assert (await Models(settings, {}).window("anthropic/m")).configured == 50_000
 
 
 def test_a_server_for_vectors_is_asked_for_the_configured_model():

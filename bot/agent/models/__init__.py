@@ -20,7 +20,7 @@ from bot.context.tokens import Folding
 from bot.messages import Message
 
 Thoughts = Literal["never", "turn", "kept", "needed"]
-"""Which of what a model thought goes back to it.
+"""The thoughts of a model that are sent back to it.
 
 None; what came before calls of the turn that runs; before calls of all turns; or that, and calls of
 which no thought is known are told as words.
@@ -162,12 +162,14 @@ class Reply:
 class Window:
     """The sizes of a model in tokens; 0 is a window that its service does not tell.
 
-    `assumed` is what is counted with then: 200 000 is the least that any Claude takes.
+    `assumed` is what is counted with then: 200 000 is the least that any Claude takes. `configured`
+    is the window that the operator chose for the service, or 0.
     """
 
     max_input_tokens: int
     max_output_tokens: int
     assumed: int = DEFAULT_WINDOW
+    configured: int = 0
 
 
 UNKNOWN_WINDOW: Final = Window(max_input_tokens=0, max_output_tokens=8_192)

@@ -1,4 +1,4 @@
-"""What a model takes, as its service's refusals told, and requests that keep to it. Pure.
+"""Capabilities of models, learned from refusals, and requests that keep to them. Pure.
 
 A model takes everything until its service says otherwise. What it said counts for a week; what had
 to be found out by leaving things out counts for a day, as it may have been something else.
@@ -214,7 +214,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedLimit:
     """A limit that a service named, 0 for none, and when it was learned (ms).
 
     `guessed` says that it was not told, but that a request came through once this was left out.
@@ -230,7 +230,7 @@ class Learned:
         return is_sane and 0 <= now - self.at <= (DAY_MS if self.guessed else WEEK)
 
 
-Facts = Mapping[str, Learned]  # by cause
+Facts = Mapping[str, LearnedLimit]  # by cause
 
 
 def _without(able: Capabilities, limits: Mapping[str, int]) -> Capabilities:
@@ -241,7 +241,11 @@ def _without(able: Capabilities, limits: Mapping[str, int]) -> Capabilities:
 
 def known(usual: Capabilities, facts: Facts, now: int) -> Capabilities:
     """The capabilities of a model, by what was learned of it."""
-    return _without(usual, {c: each.number for c, each in facts.items() if each.counts(now)})
+    able = usual
+    for cause, each in facts.items():
+        if each.counts(now):
+            able = able.without(cause, each.number)
+    return able
 
 
 @dataclass(slots=True)
@@ -310,14 +314,16 @@ class Ladder:
     def told(self, now: int) -> Facts:
         """Facts about the model that the service itself told."""
         return {
-            cause: Learned(now, number, guessed=cause in self.halved)
+            cause: LearnedLimit(now, number, guessed=cause in self.halved)
             for cause, number in self.sure.items()
             if cause not in _PASSING
         }
 
     def guesses(self, now: int) -> Facts:
         """Facts about the model inferred from the request that came through."""
-        return {each: Learned(now, guessed=True) for each in self.guessed if each not in _PASSING}
+        return {
+            each: LearnedLimit(now, guessed=True) for each in self.guessed if each not in _PASSING
+        }
 
 
 def _causes(fields: Iterable[str]) -> tuple[str, ...]:

@@ -189,7 +189,7 @@ class CompletionReader(ReplyReader):
     def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
         """See `ReplyReader`."""
         super().__init__(tools, waits=waits)
-        self._output = OutputFilter(self._tools, waits=waits)
+        self._output = OutputFilter(self._tools, self._thoughts, waits=waits)
         self._thought: dict[str, list[str]] = {}  # by the field it came in
         self._details: list[Json] = []
         self._words, self._thinking = Words(), Words()
@@ -226,11 +226,9 @@ class CompletionReader(ReplyReader):
             thought = [("", _words_of(each.get("text") or each.get("summary"))) for each in details]
         for _, piece in thought[:1]:  # some send the same in both
             self._thoughts.append(self._thinking.feed(piece))
-        return self._shown(self._output.feed(self._words.feed(words))) if words else ""
-
-    def _shown(self, words: str) -> str:
-        self.replaced = self._output.replaced
-        self._thoughts.append(self._output.thought())
+        if words:
+            words = self._output.feed(self._words.feed(words))
+            self.replaced = self._output.replaced
         return words
 
     def _call(self, delta: Json) -> None:
@@ -259,7 +257,9 @@ class CompletionReader(ReplyReader):
 
     def end(self) -> str:
         """The words that were held back until the last."""
-        return self._shown(self._output.end())
+        words = self._output.end()
+        self.replaced = self._output.replaced
+        return words
 
     @property
     def usage(self) -> Usage:

@@ -1,4 +1,4 @@
-"""What a model writes, taken apart: the reply, what was thought, and calls written as text. Pure.
+"""Splits a model's output into the reply, its thoughts, and calls written as text. Pure.
 
 `markers.toml` lists what stands around each. A reply that speaks of such a marker, in code or in a
 sentence, is left as it is.
@@ -271,18 +271,25 @@ class OutputFilter:
             reply begins with these.
     """
 
-    def __init__(self, tools: Mapping[str, Mapping[str, Any]], *, waits: bool = False) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, Mapping[str, Any]],
+        thoughts: list[str],
+        *,
+        waits: bool = False,
+    ) -> None:
         """`tools` are the schemas of the tools that are offered, by name.
 
-        With `waits` nothing is shown before a thought has ended or the whole reply is there: for a
-        model whose template begins the thought, so that only its end is written.
+        Pieces of thoughts are added to `thoughts`. With `waits` nothing is shown before a thought
+        has ended or the whole reply is there: for a model whose template begins the thought, so
+        that only its end is written.
         """
         self._tools = tools
         self.calls: list[TextCall] = []
         self.replaced = False
         self._said: list[str] = []
         self._out: list[str] = []  # of `_said`, what was not shown yet
-        self._thoughts: list[str] = []
+        self._thoughts = thoughts
         self._held = ""  # it may be the beginning of a marker
         self._pending: list[str] = []  # blanks and special tokens, until it is clear what follows
         self._begun = False  # words of the reply have come
@@ -313,11 +320,6 @@ class OutputFilter:
         else:
             self._read(piece)
         return self._shown()
-
-    def thought(self) -> str:
-        """Thoughts since the last call."""
-        thought, self._thoughts = "".join(self._thoughts), []
-        return thought
 
     def end(self) -> str:
         """The end of the reply that was held back until now."""

@@ -1,4 +1,4 @@
-"""What wire formats have in common: JSON both ways, and words that are cut anywhere. Pure."""
+"""Parts shared by wire formats: JSON both ways, and words that are cut anywhere. Pure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ class ReplyReader(ABC):
 
     def thought(self) -> str:
         """Thoughts since the last call, mostly none."""
-        thought, self._thoughts = "".join(self._thoughts), []
+        thought = "".join(self._thoughts)
+        self._thoughts.clear()
         return thought
 
     def reply(self) -> Reply:

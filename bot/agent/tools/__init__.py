@@ -44,7 +44,7 @@ def passages(quoted: Quoted) -> Iterator[MemoryPassage]:
 
 @dataclass(slots=True)
 class TurnMemory:
-    """What one turn read from memory and wrote to it.
+    """The reads and writes of memory by one turn.
 
     `words` are what the person wrote in the messages it answers, `seen` is what the model was shown
     when it began, each block with its origin. Tools add to

@@ -21,7 +21,7 @@ from bot.config import McpConfig
 from bot.errors import ToolError
 
 if TYPE_CHECKING:
-    from bot.agent.tools.mcp.connection import Connection
+    from bot.agent.tools.mcp.connection import McpConnection
 
 
 # What a server says of its tools, as a model may be told it: names, schemas, bounds. Pure.
@@ -224,7 +224,7 @@ class McpServer:
         self._config = config
         self._state: State = "starting"
         self._listing = Listing()
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
 
     @property
     def state(self) -> ServerState:
@@ -239,7 +239,7 @@ class McpServer:
         module = await asyncio.to_thread(import_module, _CONNECTION)
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
         while True:
-            connection = module.Connection(self.name, self._config)
+            connection = module.McpConnection(self.name, self._config)
             try:
                 async with connection:
                     await self._serve(connection, backoff)
@@ -267,7 +267,7 @@ class McpServer:
             f"to you.\n{words}"
         )
 
-    async def _serve(self, connection: Connection, backoff: Backoff) -> None:
+    async def _serve(self, connection: McpConnection, backoff: Backoff) -> None:
         """Have its tools until the connection has ended."""
         await self._list(connection)
         self._connection = connection
@@ -291,7 +291,7 @@ class McpServer:
             ended.cancel()
         log.warning("mcp.ended", server=self.name, reason=connection.traffic.reason or "it ended")
 
-    async def _list(self, connection: Connection) -> None:
+    async def _list(self, connection: McpConnection) -> None:
         offers = await connection.offers()
         found = await asyncio.to_thread(listing_of, self.name, self._config.tools, offers)
         log.info(
