@@ -150,7 +150,7 @@ async def test_a_server_is_backed_up_while_nodes_run_and_restored_into_either(tm
     assert "Pinguin" in await ran(folder, "memory", "search", "Pinguin")
     assert "Everything is as it was" in await ran(tmp_path / "n", "restore", str(made), url=other)
     assert await shown(tmp_path / "n", other) == before
-    assert "before" in await ran(tmp_path / "n", "restore", str(made), url=other)
+    assert "already restored" in await ran(tmp_path / "n", "restore", str(made), url=other)
     # And both go on with it.
     async with running(tmp_path / "n", storage=at(other)) as engine:
         assert await engine.ask("hello again", sender="bo") == "You said: hello again"

@@ -123,7 +123,7 @@ async def test_a_newer_version_that_does_more_is_refused_in_one_line(postgres_ur
     newer = rf"version {schema.VERSION + 3}, made by a newer Confidant \({__version__}\)"
     with pytest.raises(StorageError, match=newer) as e:
         await opened(postgres_url)
-    assert f"this is {__version__}, with {schema.VERSION}" in str(e.value)
+    assert f"this is {__version__} and knows version {schema.VERSION}" in str(e.value)
     assert "the server's backup from before the upgrade" in str(e.value)
     assert "\n" not in str(e.value)
 
