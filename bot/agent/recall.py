@@ -63,11 +63,16 @@ TWIN = 0.6  # of what was said stands in the note: with more in it the talk is w
 class Find:
     """Something that was found, as it is quoted.
 
-    `words` are those it was found for, and `origins` says whose words it may hold when it was said,
-    not noted. What was said has the `id` of its message, and `date` is when; `is_own` says that the
-    bot said it. `hit` is the index's, where that found it. `since` has the entries of a note by
-    their first lines: when each was said or last confirmed, as its note tells, and in words what no
-    heading over it says.
+    Attributes:
+        quote: the quote.
+        words: the words it was found for.
+        origins: whose words it may hold, when it was said and not noted.
+        id: that of the message, when it was said.
+        date: when it was said.
+        is_own: the bot said it.
+        hit: the index's, where that found it.
+        since: of a note's entries, by their first lines: when each was said or last confirmed, and
+            that in words unless a heading over it says so.
     """
 
     quote: Quote

@@ -285,13 +285,25 @@ _FAILURES: Mapping[StopReason, type[ModelError]] = {
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """Input of a turn. `history` ends before the person's new `messages`.
+    """Input of a turn.
 
-    `limits` has the model. `used` is how many tokens everything before `messages` comes to.
-    `on_context` hears how full the window is after each step. `decided` are calls that the messages
-    decide about: they come first. `folding` is the history's, `thinking` what the person chose.
-    When the turn is `unasked`, in a room or for a task, nothing is sent of a reply with a silent
-    token at an end.
+    Attributes:
+        limits: the model, and how much of its window may be used.
+        system: the system prompt.
+        history: the messages before the person's new ones.
+        messages: the person's new messages.
+        context: whom the tools work for.
+        language: the person's ("en", "zh").
+        max_steps: replies that may call tools.
+        timeout: seconds for all of it.
+        tools: the tools that are offered.
+        used: tokens of everything before `messages`.
+        cite: files may be named.
+        on_context: hears how full the window is after each step.
+        decided: calls that the messages decide about; they are carried out first.
+        thinking: what the person chose.
+        folding: that of the history.
+        unasked: nobody waits for it (a room, a task): a reply with a silent token is not sent.
     """
 
     limits: ModelLimits
@@ -316,23 +328,27 @@ class TurnRequest:
 class TurnResult:
     """The result of a turn.
 
-    `messages` begins with the person's own and is what the transcript gets. `reply` is what the
-    person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
-    `error` set the model failed after that much. `used` is what `usage` is made of, by model.
-    `context_tokens` is what the last call reported to be in the window, without what the model
-    thought and no later request has; 0 when it reported nothing, or nothing that can be believed;
-    `only_thought` says that there is no reply because the model did nothing but think;
-    `model` is the full name of the model that wrote the last reply, where several could have;
-    `left_out` is what a model did not take, as in `Reply`;
-    `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
-    had nothing to say in the end. `asked` is the call that it ended with because the person has to
-    be asked about it.
+    Attributes:
+        messages: the person's messages and what followed, for the transcript.
+        reply: the words that the person reads; partial when `stopped`.
+        stop: why the last reply ended.
+        used: usage by model.
+        context_tokens: tokens in the window by the last report, without thoughts that no later
+            request has; 0 without a plausible report.
+        stopped: somebody ended it.
+        silent: the model chose to say nothing.
+        exhausted: all steps went into tools, and the model said nothing in the end.
+        was_cut: results were cut to make room.
+        asked: the call that the person has to be asked about; it ended the turn.
+        error: the failure of the model, after `messages`.
+        model: the full name of the model that wrote the last reply, where several could have.
+        left_out: parts of the request that a model did not take, as in `Reply`.
+        only_thought: there is no reply because the model only thought.
     """
 
     messages: tuple[Message, ...]
     reply: str
     stop: StopReason = "end"
-    usage: Usage = field(default_factory=Usage)
     used: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     context_tokens: int = 0
     stopped: bool = False
@@ -344,6 +360,11 @@ class TurnResult:
     model: str = ""
     left_out: tuple[str, ...] = ()
     only_thought: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all models together."""
+        return sum(self.used.values(), Usage())
 
 
 class Turn:
@@ -607,7 +628,6 @@ class Turn:
             messages=tuple(repaired(messages)),
             reply=reply,
             stop=stop,
-            usage=self._meter.usage,
             used=self._meter.used,
             context_tokens=max(0, self._context_tokens - self._thought_tokens),
             stopped=stopped,

@@ -17,6 +17,7 @@ from importlib import resources
 from typing import Any, Final, Literal, cast
 
 from bot.agent.models.wire import Json, TextCall, arguments_in, load
+from bot.channel.kit.json_access import mapping
 
 # Calls of tools that a model wrote as text, in whatever form. Pure.
 
@@ -173,7 +174,7 @@ def _from_json(value: object, tools: Tools) -> list[TextCall]:
     if isinstance(value, list):
         found = [_from_json(each, tools) for each in cast("list[object]", value)]
         return [call for calls in found for call in calls] if all(found) else []
-    fields: Json = cast("Json", value) if isinstance(value, dict) else {}
+    fields = mapping(value)
     for wrapped in ("function", "tool_calls", "function_call"):
         if isinstance(fields.get(wrapped), dict | list):
             return _from_json(fields[wrapped], tools)

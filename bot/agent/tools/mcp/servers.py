@@ -17,6 +17,7 @@ import structlog
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.backoff import Backoff, kept
+from bot.channel.kit.json_access import Json, child, children
 from bot.config import McpConfig
 from bot.errors import ToolError
 
@@ -68,30 +69,26 @@ def reduced(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The used part of an answer: bounded tools of a list, the words of a result. Pure."""
     plain = {key: value for key, value in raw.items() if isinstance(value, str | int | float)}
     if method == "tools/list":
-        listed: object = raw.get("tools")
-        tools = cast("list[object]", listed) if isinstance(listed, list) else []
+        tools = children(dict(raw), "tools")
         return {**plain, "tools": [_tool(each) for each in tools if _is_named(each)]}
     if method == "tools/call":
         return {**plain, "content": [{"type": "text", "text": words_of(raw)[:MAX_RESULT]}]}
     return dict(raw)
 
 
-def _is_named(tool: object) -> bool:
-    name = cast("dict[str, object]", tool).get("name") if isinstance(tool, dict) else None
+def _is_named(tool: Json) -> bool:
+    name = tool.get("name")
     return isinstance(name, str) and len(name) <= MAX_LISTED_NAME
 
 
-def _tool(tool: Any) -> dict[str, Any]:
-    said, hints = tool.get("description"), tool.get("annotations")
-    kept = {
+def _tool(tool: Json) -> Json:
+    said = tool.get("description")
+    return {
         "name": tool["name"],
         "description": said[: 2 * MAX_DESCRIPTION] if isinstance(said, str) else "",
         "inputSchema": schema_of(tool.get("inputSchema")) or UNUSABLE,
+        "annotations": {"readOnlyHint": child(tool, "annotations").get("readOnlyHint") is True},
     }
-    if isinstance(hints, dict):
-        reads = cast("dict[str, object]", hints).get("readOnlyHint")
-        kept["annotations"] = {"readOnlyHint": reads is True}
-    return kept
 
 
 def words_of(result: Mapping[str, Any]) -> str:
