@@ -1,6 +1,7 @@
 """The command line: help, how it is called, what it logs and what it loads."""
 
 import ast
+import gc
 import importlib
 import os
 import re
@@ -22,6 +23,7 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from bot import __version__
+from bot.cli import startup
 from bot.cli.main import COMMANDS, Tree, cli, loaded
 from bot.imports import without
 from bot.invocation import called
@@ -514,3 +516,22 @@ def test_nothing_stays_in_the_way_after_an_error():
     with pytest.raises(ZeroDivisionError), without("taken_along"):
         raise ZeroDivisionError
     assert sys.meta_path == before
+
+
+@pytest.fixture
+def _collector_as_before():
+    threshold = gc.get_threshold()
+    yield
+    gc.set_threshold(*threshold)
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_collector_as_before")
+def test_no_garbage_is_collected_while_the_program_loads_nor_later_in_what_was_loaded():
+    startup.hold()
+    assert not gc.isenabled()
+    before, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
+    startup.settle()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > before + len(kept)
+    assert gc.get_threshold()[0] == startup.NEW_OBJECTS
