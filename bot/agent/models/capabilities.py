@@ -262,15 +262,13 @@ class Ladder:
     sure: dict[str, int] = field(default_factory=dict[str, int])  # limits by their causes
     halved: set[str] = field(default_factory=set[str])  # of them, those that named no limit
     guessed: tuple[str, ...] = ()
-    _usual: Capabilities = field(init=False)
+    _usual: Capabilities | None = None  # before anything was left out
     _rungs: Iterator[tuple[str, ...]] | None = None
-
-    def __post_init__(self) -> None:
-        self._usual = self.able
 
     def next(self, refusal: Refusal, asked: int) -> bool:
         """Leave out more after such a refusal of a request for `asked` tokens; False at the end."""
         cause, number = refusal.cause, refusal.number
+        self._usual = usual = self._usual or self.able
         is_puzzle = cause in _PUZZLES and not refusal.is_known
         if (is_puzzle or cause not in FINAL) and self._name(refusal):
             return True
@@ -284,7 +282,7 @@ class Ladder:
             return True
         if self._rungs is None:
             self._rungs = iter(self._all_rungs(cause, is_puzzle=is_puzzle or cause in self.sure))
-        told = _without(self._usual, self.sure)
+        told = _without(usual, self.sure)
         for rung in self._rungs:
             able = _without(told, dict.fromkeys(rung, 0))
             if able not in {told, self.able}:

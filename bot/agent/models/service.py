@@ -178,7 +178,8 @@ class ServiceModel(Model):
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-                await self.catalog.learn(request.model, ladder.guesses(self.clock()))
+                if ladder.guessed:
+                    await self.catalog.learn(request.model, ladder.guesses(self.clock()))
                 await self.catalog.doubt(request.model, whole.usage)
                 yield replace(whole, left_out=left_out(request, ladder))
                 return
