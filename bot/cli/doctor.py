@@ -19,7 +19,7 @@ from bot.cli.common import load, opened_database
 from bot.cli.main import ConfigOption, JsonOption
 from bot.clock import system_clock
 from bot.doctor import Setup, checks
-from bot.doctor.checks import Found
+from bot.doctor.checks import CheckResult
 from bot.errors import ConfidantError
 from bot.health import worst
 from bot.i18n import finding as said
@@ -36,7 +36,7 @@ _MARKS = {"ok": "✓", "warning": "!", "error": "✗"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairAttempt:
     """A repair that was tried; `why` says why it failed, and is empty if it worked."""
 
     repair: Repair
@@ -69,33 +69,33 @@ def check(
     try:
         loaded = load(config, quiet=True)
         setup = replace(_setup(loaded), tries_models=try_models)
-        found, mended = asyncio.run(_run(loaded, setup, channel, fix=fix, as_json=as_json))
+        found, repaired = asyncio.run(_run(loaded, setup, channel, fix=fix, as_json=as_json))
     except ConfidantError as error:
         typer.echo(f"confidant: {error}", err=True)
         raise typer.Exit(BLIND) from error
     if as_json:
-        typer.echo(orjson.dumps(_as_json(found, mended), option=orjson.OPT_INDENT_2).decode())
+        typer.echo(orjson.dumps(_as_json(found, repaired), option=orjson.OPT_INDENT_2).decode())
     if worst(each for part in found for each in part.findings) == "error":
         raise typer.Exit(WRONG)
 
 
 async def _run(
     loaded: Loaded, setup: Setup, channel: str, *, fix: bool, as_json: bool
-) -> tuple[Sequence[Found], Sequence[Mended]]:
+) -> tuple[Sequence[CheckResult], Sequence[RepairAttempt]]:
     """Check, repair what can be repaired, and check again while that changes something."""
     language = _language(loaded, os.environ)
-    mended: list[Mended] = []
+    repaired: list[RepairAttempt] = []
     while True:
-        found: list[Found] = []
+        found: list[CheckResult] = []
         async for part in checks.examine(setup, channel):
             found.append(part)
             if not as_json:
                 _show(language, part)
         # A repair may reveal more to repair; nothing is tried twice, so this ends.
-        todo = _todo(found, mended) if fix else []
+        todo = _todo(found, repaired) if fix else []
         if not todo:
-            return found, mended
-        mended += [await _mend(setup, each, language, is_told=not as_json) for each in todo]
+            return found, repaired
+        repaired += [await _repair(setup, each, language, is_told=not as_json) for each in todo]
 
 
 def _setup(loaded: Loaded) -> Setup:
@@ -121,19 +121,21 @@ def _language(loaded: Loaded, environ: Mapping[str, str]) -> str:
 # --- repairs --------------------------------------------------------------------------------------
 
 
-def _todo(found: Sequence[Found], before: Sequence[Mended]) -> list[Mended]:
+def _todo(found: Sequence[CheckResult], before: Sequence[RepairAttempt]) -> list[RepairAttempt]:
     """The repairs that were not tried yet, each once."""
     tried = {(each.repair, each.check) for each in before}
     wanted = {(each.repair, part.check) for part in found for each in part.findings}
     return [
-        Mended(repair, part.check)
+        RepairAttempt(repair, part.check)
         for repair in checks.REPAIRS
         for part in found
         if (repair, part.check) in wanted - tried
     ]
 
 
-async def _mend(setup: Setup, todo: Mended, language: str, *, is_told: bool) -> Mended:
+async def _repair(
+    setup: Setup, todo: RepairAttempt, language: str, *, is_told: bool
+) -> RepairAttempt:
     """Announce a repair and do it."""
     if is_told:
         typer.echo(f"→ {said(language, f'repair.{todo.repair}', name=todo.check)}")
@@ -142,7 +144,7 @@ async def _mend(setup: Setup, todo: Mended, language: str, *, is_told: bool) -> 
     except ConfidantError as error:
         if is_told:
             typer.echo(f"  ✗ {harmless(str(error))}")
-        return Mended(todo.repair, todo.check, str(error))
+        return RepairAttempt(todo.repair, todo.check, str(error))
     if is_told:
         typer.echo(f"  ✓ {said(language, 'repair.done')}")
     return todo
@@ -151,7 +153,7 @@ async def _mend(setup: Setup, todo: Mended, language: str, *, is_told: bool) -> 
 # --- output --------------------------------------------------------------------------------------
 
 
-def _show(language: str, part: Found) -> None:
+def _show(language: str, part: CheckResult) -> None:
     if part.findings:
         typer.echo(named(language, part.check))
     for each in part.findings:
@@ -162,12 +164,12 @@ def _show(language: str, part: Found) -> None:
             typer.echo(f"    → {harmless(found.fix)}")
 
 
-def _as_json(found: Sequence[Found], mended: Sequence[Mended]) -> dict[str, object]:
+def _as_json(found: Sequence[CheckResult], repaired: Sequence[RepairAttempt]) -> dict[str, object]:
     """The same for machines: in English, with the ids of findings."""
     return {
         "version": __version__,
         "state": worst(each for part in found for each in part.findings),
-        "mended": [asdict(each) for each in mended],
+        "repaired": [asdict(each) for each in repaired],
         "findings": [
             {
                 "check": part.check,

@@ -188,7 +188,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CheckResult:
     """The findings of a check or a channel."""
 
     check: str
@@ -213,7 +213,7 @@ CHECKS: Final = (
 )
 
 
-async def examine(setup: Setup, channel: str = "") -> AsyncIterator[Found]:
+async def examine(setup: Setup, channel: str = "") -> AsyncIterator[CheckResult]:
     """Run every check, or only that of a channel; yields their findings.
 
     Raises:
@@ -221,22 +221,22 @@ async def examine(setup: Setup, channel: str = "") -> AsyncIterator[Found]:
     """
     if channel:
         name = services.named(channel, setup.plugins)
-        yield Found(name, await services.examine_channel(setup, name))
+        yield CheckResult(name, await services.examine_channel(setup, name))
         return
     for check in CHECKS:
         findings = await _looked(check, setup)
         if any(each.id in storage.BLOCKING for each in findings):
             setup = replace(setup, is_usable=False)
-        yield Found(check.name, findings)
+        yield CheckResult(check.name, findings)
     has_any = False
     for name, plugin in setup.plugins.items():
         if plugin.off(setup.config.channels.get(name)):
             continue
         if (findings := await services.examine_channel(setup, name)) is not services.NOTHING:
             has_any = True
-            yield Found(name, findings)
+            yield CheckResult(name, findings)
     if not has_any:
-        yield Found("channels", [Finding.of("ok", "channel.none")])
+        yield CheckResult("channels", [Finding.of("ok", "channel.none")])
 
 
 async def _looked(check: Check, setup: Setup) -> Sequence[Finding]:

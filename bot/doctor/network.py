@@ -26,7 +26,7 @@ TIMEOUT: Final = 5.0  # seconds for one answer
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask what listens there
 
-Answer = Literal["alive", "other", "silent", "none"]
+PageAnswer = Literal["alive", "other", "silent", "none"]
 """What answers at an address: the page, something else, nothing in time, or nothing."""
 
 
@@ -74,7 +74,7 @@ def _origins(page: DashboardConfig) -> Iterator[Finding]:
             yield Finding.of("warning", "page.plain_origin", origin=each)
 
 
-def _address(page: DashboardConfig, answer: Answer, *, is_running: bool | None) -> Finding:
+def _address(page: DashboardConfig, answer: PageAnswer, *, is_running: bool | None) -> Finding:
     """Judge what its address answers; `is_running` is None if that is not known here."""
     level, name = "ok", "free"
     if answer == "alive" and is_running is not False:
@@ -89,7 +89,7 @@ def _address(page: DashboardConfig, answer: Answer, *, is_running: bool | None) 
 async def _proxies(session: aiohttp.ClientSession, page: DashboardConfig) -> AsyncIterator[Finding]:
     """Check whether the page answers at each address of a proxy."""
     for each in page.allowed_origins:
-        names: dict[Answer, str] = {"alive": "proxy", "other": "proxy_other"}
+        names: dict[PageAnswer, str] = {"alive": "proxy", "other": "proxy_other"}
         name = names.get(await _asked(session, URL(each)), "proxy_none")
         yield Finding.of("ok" if name == "proxy" else "warning", f"page.{name}", origin=each)
 
@@ -99,7 +99,7 @@ def _own(page: DashboardConfig) -> URL:
     return URL.build(scheme="http", host=host, port=page.port)
 
 
-async def _asked(session: aiohttp.ClientSession, address: URL) -> Answer:
+async def _asked(session: aiohttp.ClientSession, address: URL) -> PageAnswer:
     try:
         async with session.get(address / "healthz", allow_redirects=False) as response:
             said = await response.content.read(200)

@@ -67,7 +67,7 @@ class Down:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class LastMessage:
     """The last message: its time (ms), and all tasks ever told."""
 
     at: int = 0
@@ -79,13 +79,13 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UrgentMessage:
     """Findings to tell in a chat, and what is noted then."""
 
     chat: Session
     language: str
     findings: tuple[Finding, ...]
-    told: Last
+    told: LastMessage
 
 
 class Urgent:
@@ -174,7 +174,7 @@ class Urgent:
         wanted = self._core.resolver.policy.config.agent.language
         return language_of(chat.locale if wanted == "auto" else wanted)
 
-    def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
+    def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> UrgentMessage | None:
         """The findings to tell and the chat; None if there is nothing to tell."""
         last, config = _last(tx), self._core.resolver.policy.config
         if last.is_recent(now):  # another node was first
@@ -187,7 +187,7 @@ class Urgent:
         chat = self._chat(tx, {each.account for each in long}) if found else None
         if chat is None:
             return None
-        return Plan(chat, self._language(chat), tuple(found), Last(now, tasks))
+        return UrgentMessage(chat, self._language(chat), tuple(found), LastMessage(now, tasks))
 
     def _chat(self, tx: Transaction, down: Collection[str]) -> Session | None:
         """The owner's direct chat: on a platform rather than the page, one that can be reached."""
@@ -223,7 +223,7 @@ def _copies(state: BackupState, config: BackupConfig, now: int) -> list[Finding]
     ]
 
 
-def _tell(unit: UnitOfWork, plan: Callable[[Transaction], Plan | None]) -> bool:
+def _tell(unit: UnitOfWork, plan: Callable[[Transaction], UrgentMessage | None]) -> bool:
     found = plan(unit.tx)
     if found is None:
         return False
@@ -298,5 +298,5 @@ def _of_downs(found: Sequence[Down], now: int) -> list[Finding]:
     ]
 
 
-def _last(tx: Transaction) -> Last:
-    return value_of(tx, _TOLD, partial(from_json, Last)) or Last()
+def _last(tx: Transaction) -> LastMessage:
+    return value_of(tx, _TOLD, partial(from_json, LastMessage)) or LastMessage()

@@ -105,7 +105,7 @@ def test_a_folder_that_is_well_has_nothing_to_mend(data):
     before = content(data.parent)
     found = asked("doctor", "--fix")
     assert serious(found) == {}
-    assert found["mended"] == []
+    assert found["repaired"] == []
     assert changed(before, content(data.parent)) == set()
     ids = {each["id"] for each in found["findings"]}
     assert {"storage.sound", "storage.room", "memory.index_ready", "clock.zone"} <= ids
@@ -158,12 +158,12 @@ def test_a_lock_of_a_process_that_was_killed_is_cleared_and_one_that_is_held_is_
     assert serious(asked("doctor")) == {"storage.stale_lock": "lock"}
     before = content(data.parent)
     found = asked("doctor", "--fix")
-    assert (serious(found), found["mended"]) == ({}, [mended("lock", "storage")])
+    assert (serious(found), found["repaired"]) == ({}, [repaired("lock", "storage")])
     assert changed(before, content(data.parent)) == {"data/confidant.lock"}
     with DataDirLock(data):
         found = asked("doctor", "--fix")
         assert (data / "confidant.lock").read_text() == f"{os.getpid()}\n"
-    assert (serious(found), found["mended"]) == ({}, [])
+    assert (serious(found), found["repaired"]) == ({}, [])
     assert "storage.runs" in {each["id"] for each in found["findings"]}
 
 
@@ -195,7 +195,7 @@ def test_a_damaged_index_is_built_anew_from_the_notes(data):
     before = content(data)
     assert serious(asked("doctor")) == {"memory.index_damaged": "index"}
     found = asked("doctor", "--fix")
-    assert (serious(found), found["mended"]) == ({}, [mended("index", "memory")])
+    assert (serious(found), found["repaired"]) == ({}, [repaired("index", "memory")])
     assert {name.partition("/")[0] for name in changed(before, content(data))} == {"index"}
     result = CliRunner().invoke(cli, ["memory", "search", "bike"])
     assert "the bike is blue" in result.stdout
@@ -224,7 +224,7 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     assert not any(each["id"].startswith("memory.index") for each in found["findings"])
     assert "clock.zone" in {each["id"] for each in found["findings"]}
     found = asked("doctor", "--fix")
-    assert found["mended"] == [mended("restore", "storage")]
+    assert found["repaired"] == [repaired("restore", "storage")]
     assert (data / "workspace" / "MEMORY.md").read_text() == "- the bike is blue\n"
     assert serious(found) == {}
 
@@ -370,7 +370,7 @@ async def test_webhook_and_menu_are_registered_once_more(tmp_path, monkeypatch):
             out.count("→ Registering telegram's webhook and command menu again.\n  ✓ done\n") == 1
         )
         found = await asyncio.to_thread(asked, "doctor", "telegram", "--fix")
-        assert (found["mended"], wanted.keys() & serious(found).keys()) == ([], set())
+        assert (found["repaired"], wanted.keys() & serious(found).keys()) == ([], set())
         assert len(fake.called("setWebhook")) == 1
 
 
@@ -390,7 +390,7 @@ def test_what_cannot_be_looked_at_is_another_exit_status(tmp_path, monkeypatch):
     assert CliRunner().invoke(cli, ["doctor", "pigeon"]).exit_code == 2
 
 
-def mended(repair: str, check: str) -> dict[str, str]:
+def repaired(repair: str, check: str) -> dict[str, str]:
     return {"repair": repair, "check": check, "why": ""}
 
 

@@ -256,7 +256,7 @@ async def test_a_move_into_the_server_that_was_interrupted_is_completed(
     assert (done.exit_code, found["id"], found["repair"]) == (1, "server.moving", "move")
     done = await asyncio.to_thread(typed, "doctor", "--fix", "--json")
     said = orjson.loads(done.stdout)
-    assert said["mended"] == [{"repair": "move", "check": "storage", "why": ""}]
+    assert said["repaired"] == [{"repair": "move", "check": "storage", "why": ""}]
     assert [each["id"] for each in said["findings"] if each["level"] == "error"] == []
     config = config_of(tmp_path, storage={"url": empty_postgres_url})
     assert (
