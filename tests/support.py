@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 import apsw
 import pytest
 
-from bot.agent.limits import ModelLimits
+from bot.agent.model_limits import ModelLimits
 from bot.agent.models import Writer
 from bot.agent.tools import Tool
 from bot.app import App, Parts

@@ -12,7 +12,7 @@ from typing import Any, cast
 import orjson
 from cachetools import LRUCache
 
-from bot.agent.limits import ModelLimits
+from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.transcript import lines_of

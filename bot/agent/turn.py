@@ -33,7 +33,7 @@ from bot.storage import Transaction
 from bot.unicode import well_formed
 
 if TYPE_CHECKING:  # it imports the models, one of which imports this
-    from bot.agent.limits import ModelLimits
+    from bot.agent.model_limits import ModelLimits
 
 
 class Meter:

@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from bot.agent.limits import LimitsResolver
+from bot.agent.model_limits import LimitsResolver
 from bot.agent.models.registry import Models
 from bot.agent.recall import Recaller
 from bot.agent.running import RunningTurns, TurnStops

@@ -17,7 +17,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from bot.agent.limits import LimitsResolver
+from bot.agent.model_limits import LimitsResolver
 from bot.agent.models.speed import ANSWER
 from bot.agent.running import RunningTurns
 from bot.agent.tools import ToolContext

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bot.agent.limits import LimitsResolver, ModelLimits
+from bot.agent.model_limits import LimitsResolver, ModelLimits
 from bot.agent.models import Purpose, Request
 from bot.agent.models.slots import when_free
 from bot.agent.models.speed import time_limit

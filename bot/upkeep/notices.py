@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from bot.agent.limits import ModelLimits
+from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.session_cache import name_of, tools_of
 from bot.channel import Button

@@ -23,7 +23,6 @@ from bot.agent.models.wire import (
     OPENING,
     Json,
     ReplyReader,
-    TextCall,
     Words,
     arguments_in,
     converted,
@@ -254,7 +253,7 @@ class Accumulator(ReplyReader):
 
     def _made(self, stop: StopReason) -> Sequence[Block]:
         blocks: list[Block] = []
-        calls: list[TextCall] = []
+        calls: list[ToolUse] = []
         for block in self._blocks:
             if block.output is not None:
                 calls += block.output.calls

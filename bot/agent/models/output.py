@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final, Literal, cast
 
-from bot.agent.models.wire import Json, TextCall, arguments_in, load
+from bot.agent.models.wire import Json, arguments_in, call_of, load
 from bot.channel.kit.json_access import mapping
+from bot.messages import ToolUse
 
 # Calls of tools that a model wrote as text, in whatever form. Pure.
 
@@ -77,7 +78,7 @@ def is_whole_call(text: str, tools: Tools) -> bool:
     return bool(found) and has_arguments and '"description"' not in text
 
 
-def calls_in(text: str, tools: Tools) -> list[TextCall]:
+def calls_in(text: str, tools: Tools) -> list[ToolUse]:
     """The calls that some text between markers holds; none unless all of it are such calls."""
     tagged = list(_TAGGED.finditer(text))
     calls = (
@@ -88,12 +89,12 @@ def calls_in(text: str, tools: Tools) -> list[TextCall]:
     return calls if all(call.name in tools for call in calls) else []
 
 
-def _tagged(name: str, inner: str, tools: Tools) -> TextCall:
+def _tagged(name: str, inner: str, tools: Tools) -> ToolUse:
     """`<function=name>`, `<invoke name="…">`: with a tag for each argument, or JSON."""
     pairs, name = _PARAMETER.findall(inner), own_name(name, tools)
     if not pairs and inner.strip():
         return _called(name, inner)
-    return TextCall(name, _typed(pairs, tools.get(name, {})))
+    return call_of(name, _typed(pairs, tools.get(name, {})))
 
 
 def _typed(pairs: Sequence[tuple[str, str]], schema: Mapping[str, Any]) -> Json:
@@ -109,10 +110,10 @@ def _typed(pairs: Sequence[tuple[str, str]], schema: Mapping[str, Any]) -> Json:
     return typed
 
 
-def _scanned(text: str, tools: Tools) -> list[TextCall]:
+def _scanned(text: str, tools: Tools) -> list[ToolUse]:
     """Calls as JSON, as a name with JSON or pairs behind it, or as Python; else none."""
     text = text.replace('<|"|>', '"')  # Gemma's quotes
-    calls: list[TextCall] = []
+    calls: list[ToolUse] = []
     at = _after(text, 0)
     while at < len(text):
         found, end = _value(text, at, tools) if text[at] in "{[" else _named(text, at, tools)
@@ -123,7 +124,7 @@ def _scanned(text: str, tools: Tools) -> list[TextCall]:
     return calls
 
 
-def _value(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
+def _value(text: str, at: int, tools: Tools) -> tuple[list[ToolUse], int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
@@ -131,7 +132,7 @@ def _value(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
     return _from_json(value, tools), end
 
 
-def _named(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
+def _named(text: str, at: int, tools: Tools) -> tuple[list[ToolUse], int]:
     found = _NAME.match(text, at)
     if found is None:
         return [], at
@@ -140,14 +141,14 @@ def _named(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
     if following == "(":
         return _from_python(text[found.start(1) :]), len(text)
     if following == "<" and (pairs := _PAIR.findall(text[at:])):  # GLM: one call a block
-        return [TextCall(name, _typed(pairs, tools.get(name, {})))], len(text)
+        return [call_of(name, _typed(pairs, tools.get(name, {})))], len(text)
     if following != "{":
-        return [TextCall(name, {})] if not following else [], at
+        return [call_of(name, {})] if not following else [], at
     try:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
         return [_called(name, text[at:])], len(text)
-    return [TextCall(name, value)], end
+    return [call_of(name, value)], end
 
 
 def _after(text: str, at: int) -> int:
@@ -155,21 +156,21 @@ def _after(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _called(name: str, raw: str) -> TextCall:
+def _called(name: str, raw: str) -> ToolUse:
     """A call whose arguments are JSON, perhaps with something behind it."""
     arguments = arguments_in(raw)
-    return TextCall(name, {}, garbled=raw) if arguments is None else TextCall(name, arguments)
+    return call_of(name, {}, garbled=raw) if arguments is None else call_of(name, arguments)
 
 
-def _broken(raw: str, tools: Tools) -> list[TextCall]:
+def _broken(raw: str, tools: Tools) -> list[ToolUse]:
     """A call in JSON that cannot be read, if it names an offered tool."""
     if (value := arguments_in(raw)) and (calls := _from_json(value, tools)):
         return calls
     name = name_in(raw, tools)
-    return [TextCall(name, {}, garbled=raw)] if name else []
+    return [call_of(name, {}, garbled=raw)] if name else []
 
 
-def _from_json(value: object, tools: Tools) -> list[TextCall]:
+def _from_json(value: object, tools: Tools) -> list[ToolUse]:
     """The calls of a JSON value: one, several, or wrapped as chat completions have them."""
     if isinstance(value, list):
         found = [_from_json(each, tools) for each in cast("list[object]", value)]
@@ -185,7 +186,7 @@ def _from_json(value: object, tools: Tools) -> list[TextCall]:
     return [_called(name, raw)] if name in tools else []
 
 
-def _from_python(text: str) -> list[TextCall]:
+def _from_python(text: str) -> list[ToolUse]:
     """Calls in Python: `[look(what="x")]`, or `look.call(what="x")`; their values are literals."""
     code = re.sub(_MARK, "", text[:_LONGEST_CODE]).strip()
     if not code or len(text) > _LONGEST_CODE:
@@ -198,11 +199,11 @@ def _from_python(text: str) -> list[TextCall]:
         return []
 
 
-def _python_call(node: ast.expr) -> TextCall:
+def _python_call(node: ast.expr) -> ToolUse:
     if not isinstance(node, ast.Call) or node.args:
         raise TypeError(type(node).__name__)
     name = ast.unparse(node.func).removesuffix(".call")
-    return TextCall(name, {k.arg or "": ast.literal_eval(k.value) for k in node.keywords})
+    return call_of(name, {k.arg or "": ast.literal_eval(k.value) for k in node.keywords})
 
 
 _TABLE = tomllib.loads(
@@ -286,7 +287,7 @@ class OutputFilter:
         that only its end is written.
         """
         self._tools = tools
-        self.calls: list[TextCall] = []
+        self.calls: list[ToolUse] = []
         self.replaced = False
         self._said: list[str] = []
         self._out: list[str] = []  # of `_said`, what was not shown yet

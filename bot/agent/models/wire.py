@@ -8,7 +8,6 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Self, SupportsIndex, cast
 
 import orjson
@@ -124,15 +123,6 @@ class ReplyReader(ABC):
         """The blocks of a reply that may have been cut off."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextCall:
-    """A call of an offered tool; `garbled` is what stands in place of arguments that are none."""
-
-    name: str
-    input: Json
-    garbled: str = ""
-
-
 class Words:
     """Joins words that come in pieces: half of a surrogate pair waits for the other."""
 
@@ -228,27 +218,31 @@ def stop_of(said: str | None, *, calls: bool) -> tuple[StopReason, str]:
     return ("end" if stop in {None, "tool_use"} and not calls else stop or "end"), unknown
 
 
+def call_of(name: str, arguments: Json, garbled: str = "", *, id_: object = "") -> ToolUse:
+    """A tool call; one without an id gets a new one."""
+    return ToolUse(str(id_ or f"call_{secrets.token_hex(6)}"), name, arguments, garbled)
+
+
 def use_of(id_: object, name: str, arguments: str, stop: StopReason) -> ToolUse | None:
     """A tool call; None when the reply was cut off within it."""
-    id_ = str(id_ or f"call_{secrets.token_hex(6)}")
     found = None if stop in UNFINISHED else arguments_in(arguments)
     if stop in UNFINISHED:
         with suppress(ValueError):
             found = load(arguments or "{}")
     if isinstance(found, dict) and name:
-        return ToolUse(id_, name, whole(cast("Json", found)))
+        return call_of(name, whole(cast("Json", found)), id_=id_)
     if stop in UNFINISHED:
         return None
-    return ToolUse(id_, name or "unnamed", {}, garbled=arguments or "no name")
+    return call_of(name or "unnamed", {}, arguments or "no name", id_=id_)
 
 
 def written_calls(
-    calls: Sequence[TextCall], others: Sequence[ToolUse], stop: StopReason
+    calls: Sequence[ToolUse], others: Sequence[ToolUse], stop: StopReason
 ) -> list[ToolUse]:
     """The calls that were written as text, without those that came in another way as well."""
     known = [(use.name, use.input) for use in others]
     return [
-        ToolUse(f"call_{secrets.token_hex(6)}", call.name, call.input, call.garbled)
+        call
         for call in calls
         if (call.name, call.input) not in known and not (call.garbled and stop in UNFINISHED)
     ]
