@@ -21,7 +21,7 @@ from bot.invocation import confidant
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class CommandInfo:
     """One command, as commands.toml has it; `body` is empty for a group of commands."""
 
     line: str
@@ -36,8 +36,8 @@ class Shown:
 
 
 # By what is typed, in the order of the help.
-COMMANDS: Mapping[str, Shown] = {
-    typed: Shown(**about)
+COMMANDS: Mapping[str, CommandInfo] = {
+    typed: CommandInfo(**about)
     for typed, about in tomllib.loads(
         resources.files("bot.cli").joinpath("commands.toml").read_text("utf-8")
     ).items()
@@ -65,7 +65,7 @@ class Tree(TyperGroup):
         return name, command, rest
 
 
-def loaded(name: str, shown: Shown) -> Any:
+def loaded(name: str, shown: CommandInfo) -> Any:
     """Build a command from its function."""
     import_module("bot.cli.startup").load_log()  # before anything else loads it
     module, _, function = shown.body.partition(":")
@@ -74,7 +74,7 @@ def loaded(name: str, shown: Shown) -> Any:
     return typer.main.get_command(alone)
 
 
-def _stub(typed: str, shown: Shown) -> Any:
+def _stub(typed: str, shown: CommandInfo) -> Any:
     about: dict[str, Any] = {"help": shown.line, "epilog": shown.epilog}
     about |= {"name": typed.rpartition(" ")[2], "rich_help_panel": shown.panel or None}
     return TyperCommand(**about) if shown.body else Tree(above=typed, no_args_is_help=True, **about)

@@ -193,7 +193,7 @@ State = Literal["waiting", "overdue", "paused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReminderRow:
     """A reminder or task and its last run; `text` is empty unless it is the owner's."""
 
     due_at: int  # ms since the epoch
@@ -219,14 +219,14 @@ def show_reminders(*, config: ConfigOption = None, as_json: JsonOption = False) 
         Console().print(_table(rows))
 
 
-def _rows(tx: Transaction, now: int) -> list[Row]:
+def _rows(tx: Transaction, now: int) -> list[ReminderRow]:
     """All of them by due time; paused ones last."""
     rows = [_row(each, (), now) for each in once.of_everybody(tx)]
     rows += [_row(each, repeats.runs(tx, each, 1), now) for each in repeats.of_everybody(tx)]
     return sorted(rows, key=lambda row: (row.state == "paused", row.due_at))
 
 
-def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> Row:
+def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> ReminderRow:
     is_again = isinstance(each, Repeat)
     state: State = "overdue" if each.due_at < now else "waiting"
     if repeats.is_paused(each):
@@ -235,7 +235,7 @@ def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> Row:
     if is_again:
         kind = "task" if each.kind == "task" else "again"
     address = each.target.address
-    return Row(
+    return ReminderRow(
         each.due_at,
         kind,
         described("en", each.series) if is_again else "",
@@ -248,7 +248,7 @@ def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> Row:
     )
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[ReminderRow]) -> Table:
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
     for name in ("due", "kind", "for", "in", "state", "last time", "words"):
         table.add_column(name, overflow="fold")

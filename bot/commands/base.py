@@ -74,7 +74,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CommandAnswer:
     """The answer of a command, in Markdown, and the rest of its text as a first message.
 
     `extra` holds buttons and attachments. `links` are all links, if it changed any, and `zones` all
@@ -94,7 +94,7 @@ class Answer:
     typed: str = ""
 
 
-Apply = Callable[[UnitOfWork, Session], Answer]
+Apply = Callable[[UnitOfWork, Session], CommandAnswer]
 """Runs inside the command's one transaction; the session is the caller's current one."""
 
 Handler = Callable[[Call], Awaitable[Apply]]
@@ -135,7 +135,7 @@ def command(
 
 def saying(words: str) -> Apply:
     """An answer that changes nothing."""
-    return lambda _unit, _session: Answer(words)
+    return lambda _unit, _session: CommandAnswer(words)
 
 
 def switched(call: Call) -> str:

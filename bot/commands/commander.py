@@ -11,7 +11,7 @@ import structlog
 from bot.agent.running import TurnStops
 from bot.channel import Command, Inbound
 from bot.commands import conversation, info, link, memory, remind
-from bot.commands.base import COMMANDS, Answer, Apply, Call, Handler, saying
+from bot.commands.base import COMMANDS, Apply, Call, CommandAnswer, Handler, saying
 from bot.core import Core
 from bot.delivery import outbox
 from bot.i18n import LANGUAGES, language_of, place_of, text
@@ -91,7 +91,7 @@ class Commander:
         return saying(call.text("command.unknown", name=call.name))
 
 
-def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> Answer:
+def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> CommandAnswer:
     before, _ = unit.current(call.place)
     answer = apply(unit, before)
     inbound = call.inbound

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from bot.agent.models.registry import Models
 from bot.agent.running import Stage, TurnStops
 from bot.channel import Address, Button, ModelChoice
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.info import not_saved
 from bot.commands.memory import NIGHT, NightCommands
 from bot.config import ANTHROPIC, Thinking
@@ -95,19 +95,19 @@ class ConversationCommands:
         chosen = _match(first, await self._choices.offered(call.conversation)) if first else ""
         message = rest.strip() if chosen else call.rest
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if store.is_untouched(unit.tx, session):
                 if chosen:
                     store.change(unit.tx, session.id, model=chosen)
                 key = "command.new.done_model" if chosen else "command.new.already"
-                return Answer(call.text(key, model=chosen), message)
+                return CommandAnswer(call.text(key, model=chosen), message)
             unit.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
             begun = Extra(begins=call.inbound.message_id)
             lines = [call.text(key, model=chosen)]
             if call.view.space:
                 lines += not_saved(call, unit)
-            return Answer("\n".join(lines), message, extra=begun)
+            return CommandAnswer("\n".join(lines), message, extra=begun)
 
         return apply
 
@@ -117,19 +117,19 @@ class ConversationCommands:
         if call.rest.lower() in NIGHT:
             return await self._night.undo(call)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if compactions.undo(unit.tx, session) is not None:
                 unit.stale.add(session.id)
-                return Answer(call.text("command.undo.compaction"))
+                return CommandAnswer(call.text("command.undo.compaction"))
             before = store.get(unit.tx, session.previous) if session.previous else None
             while before is not None and before.deleted_at:
                 before = store.get(unit.tx, before.previous) if before.previous else None
             if before is None:
-                return Answer(call.text("command.undo.nothing"))
+                return CommandAnswer(call.text("command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
             count = browsing.count_of(unit.tx, before)
             words = call.text("command.undo.done", count=count)
-            return Answer(words, extra=Extra(begins=call.inbound.message_id))
+            return CommandAnswer(words, extra=Extra(begins=call.inbound.message_id))
 
         return apply
 
@@ -137,7 +137,7 @@ class ConversationCommands:
     async def resume(self, call: Call) -> Apply:
         """Continue an earlier conversation of this chat; without a name, list them."""
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             found = browsing.earlier(unit.tx, session, MOST_EARLIER)
             if _ID.fullmatch(call.rest):  # a button's, however long ago that was
                 chosen = browsing.earlier(unit.tx, session, 1, id_=call.rest)
@@ -147,7 +147,7 @@ class ConversationCommands:
                 if not store.is_untouched(unit.tx, session):
                     unit.start(call.place, by="new", previous=session, model=session.model)
                 begun = Extra(begins=call.inbound.message_id)
-                return Answer(call.text("command.continue.deleted"), extra=begun)
+                return CommandAnswer(call.text("command.continue.deleted"), extra=begun)
             if len(chosen) != 1:
                 key = "unknown" if call.rest and not chosen else "choose"
                 return _earlier(call, key if found else "nothing", chosen or found)
@@ -158,7 +158,7 @@ class ConversationCommands:
             unit.resume(earlier, previous=session)
             done = Extra(begins=call.inbound.message_id)
             name = _name(call, one, LONGEST_NAME)
-            return Answer(call.text("command.continue.done", name=name), extra=done)
+            return CommandAnswer(call.text("command.continue.done", name=name), extra=done)
 
         return apply
 
@@ -184,15 +184,15 @@ class ConversationCommands:
             more = len(offered) - MOST_NAMED
             names = call.text("command.model.more", names=names, count=more)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if not call.rest:
                 now = self._models.full(session.model)
                 words = call.text("command.model.now", model=now, names=names)
-                return Answer(words, extra=_buttons(name for name in offered if name != now))
+                return CommandAnswer(words, extra=_buttons(name for name in offered if name != now))
             if call.rest.lower() != "default" and not chosen:
-                return Answer(call.text("command.model.unknown", names=names))
+                return CommandAnswer(call.text("command.model.unknown", names=names))
             store.change(unit.tx, session.id, model=chosen, stand_in="")
-            return Answer(call.text("command.model.done", model=chosen or default))
+            return CommandAnswer(call.text("command.model.done", model=chosen or default))
 
         return apply
 
@@ -201,19 +201,19 @@ class ConversationCommands:
         """Show how much the model thinks, or set it for this conversation."""
         wish = _LEVELS.get(call.rest.strip().lower())
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if wish is not None:
                 store.change(unit.tx, session.id, thinking=wish)
             level = session.thinking if wish is None else wish
             said = call.text(f"command.think.level_{level or 'default'}")
             if wish is not None:
-                return Answer(call.text("command.think.done", level=said))
+                return CommandAnswer(call.text("command.think.done", level=said))
             names = [name for name in LEVELS if name != (level or "default")]
             choices = [
                 Button(call.text(f"command.think.level_{name}"), f"/think {name}") for name in names
             ]
             key = f"command.think.{'unknown' if call.rest else 'now'}"
-            return Answer(call.text(key, level=said), extra=Extra(tuple(choices)))
+            return CommandAnswer(call.text(key, level=said), extra=Extra(tuple(choices)))
 
         return apply
 
@@ -227,7 +227,7 @@ def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
     return {n: e for n, e in found.items() if wanted and wanted in fulltext.folded(e.name)}
 
 
-def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
+def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> CommandAnswer:
     """List conversations that can be continued, with a button each."""
     lines = [call.text(f"command.continue.{key}")]
     buttons = list[Button]()
@@ -236,7 +236,7 @@ def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
         lines.append(f"{number}. {_name(call, each, LONGEST_NAME)} ({when})")
         label = _name(call, each, LONGEST_LABEL)
         buttons.append(Button(label, f"/continue {each.id}"))
-    return Answer("\n".join(lines), extra=Extra(tuple(buttons)) if buttons else None)
+    return CommandAnswer("\n".join(lines), extra=Extra(tuple(buttons)) if buttons else None)
 
 
 def _name(call: Call, listed: Listed, most: int) -> str:

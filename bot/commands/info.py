@@ -13,7 +13,7 @@ from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import call_of
 from bot.channel import Attachment, Channel, Command, Health
-from bot.commands.base import Answer, Apply, Call, command, saying, switched
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying, switched
 from bot.context import budget
 from bot.context.budget import Report, grouped
 from bot.delivery import outbox
@@ -87,7 +87,7 @@ class ContextCommands:
         legend = zip(budget.legend(sizes), names, strict=True)
         lines.append("  ".join(f"{square} {name}" for square, name in legend))
         extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
-        answer = Answer("\n".join(lines), extra=extra)
+        answer = CommandAnswer("\n".join(lines), extra=extra)
         return lambda _unit, _session: answer
 
     @command()
@@ -106,12 +106,12 @@ class ContextCommands:
         wish = switched(call)
         by_default = active_session.is_told(call.conversation)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if wish not in {"on", "off", "later"}:
                 tells = by_default if session.notices in {"", "later"} else session.notices == "on"
-                return Answer(call.text(f"command.notices.now_{'on' if tells else 'off'}"))
+                return CommandAnswer(call.text(f"command.notices.now_{'on' if tells else 'off'}"))
             store.change(unit.tx, session.id, notices=wish)
-            return Answer(call.text(f"command.notices.{wish}"))
+            return CommandAnswer(call.text(f"command.notices.{wish}"))
 
         return apply
 
@@ -149,7 +149,7 @@ class InfoCommands:
         found = await self._context.report(call)
         tells = active_session.is_told(call.conversation)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             lines = [
                 call.text("command.status.model", model=self._models.full(session.model)),
                 call.text("command.status.conversation", turns=session.turns, id=session.id),
@@ -187,7 +187,7 @@ class InfoCommands:
                 lines.append(call.text("command.status.parked", count=parked))
             if call.conversation.is_owner and call.is_direct:  # in a room others read it too
                 lines.extend(_connection(call.language, *item) for item in connections)
-            return Answer("\n".join(f"- {line}" for line in lines))
+            return CommandAnswer("\n".join(f"- {line}" for line in lines))
 
         return apply
 
@@ -278,8 +278,8 @@ class UsageCommands:
         # What somebody uses elsewhere is nobody's business in a room.
         own = await self._own(call) if call.is_direct else [_said(call, "elsewhere")]
 
-        def apply(_unit: UnitOfWork, session: Session) -> Answer:
-            return Answer("\n".join((_here(call, session), *own)))
+        def apply(_unit: UnitOfWork, session: Session) -> CommandAnswer:
+            return CommandAnswer("\n".join((_here(call, session), *own)))
 
         return apply
 
@@ -305,9 +305,9 @@ class UsageCommands:
         return lines
 
 
-def _chosen(call: Call, unit: UnitOfWork, session: Session, wish: str) -> Answer:
+def _chosen(call: Call, unit: UnitOfWork, session: Session, wish: str) -> CommandAnswer:
     store.change(unit.tx, session.id, usage="tokens" if wish == "tokens" else "")
-    return Answer(_said(call, "on" if wish == "tokens" else "off"))
+    return CommandAnswer(_said(call, "on" if wish == "tokens" else "off"))
 
 
 def _here(call: Call, session: Session) -> str:
@@ -446,16 +446,16 @@ class ApprovalCommands:
         inbound = call.inbound
         asker = (inbound.channel, inbound.account, inbound.sender)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             found = _question(unit.tx, call, session, asker)
             if isinstance(found, str):
-                return Answer(call.text(found))
+                return CommandAnswer(call.text(found))
             use = call_of(unit.tx, found)
             if use is None:
-                return Answer(call.text("approval.closed"))
+                return CommandAnswer(call.text("approval.closed"))
             approvals.answer(unit.tx, found, call.now, is_allowed=is_allowed)
             said = "allowed" if is_allowed else "denied"
-            return Answer(
+            return CommandAnswer(
                 call.text(f"approval.{said}", tool=use.name),
                 message=call.text(f"approval.said_{said}", tool=use.name),
                 question=found.id,

@@ -13,7 +13,7 @@ import structlog
 from cachetools import LRUCache
 
 from bot.channel import PAGE_OWNER, Channel
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.config import Settings
 from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
@@ -66,14 +66,14 @@ class LinkCommands:
             lines = [call.text("link.which"), *_listed(call, joined)]
             return saying("\n".join(lines))
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             for seat in gone:
                 parted = links.part(unit.tx, seat)
                 if parted is not None and seat != call.conversation.origin.seat:
                     words = text(parted.language, "link.ended_here")
                     unit.say(parted.address, words, "notice", language=parted.language)
             words = call.text("link.ended", count=len(gone))
-            return Answer(words, links=tuple(links.everything(unit.tx)))
+            return CommandAnswer(words, links=tuple(links.everything(unit.tx)))
 
         return apply
 
@@ -88,22 +88,22 @@ class LinkCommands:
         )
         joined = call.conversation.joined
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             links.offer(unit.tx, made, call.now)
             minutes = links.VALID_MS // 60_000
             lines = [call.text("link.code", code=made.code, minutes=minutes)]
             if joined:
                 lines += ["", call.text("link.list"), *_listed(call, joined)]
-            return Answer("\n".join(lines))
+            return CommandAnswer("\n".join(lines))
 
         return apply
 
 
-def _typed(unit: UnitOfWork, call: Call) -> Answer:
+def _typed(unit: UnitOfWork, call: Call) -> CommandAnswer:
     inbound = call.inbound
     found = links.claim(unit.tx, call.rest, call.person, call.now)
     if found is None:
-        return Answer(call.text("link.wrong"))
+        return CommandAnswer(call.text("link.wrong"))
     seat = call.conversation.origin.seat
     links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
     session = store.current(unit.tx, found.key)
@@ -115,7 +115,7 @@ def _typed(unit: UnitOfWork, call: Call) -> Answer:
         noted_in=session.id if session is not None else "",
     )
     words = call.text("link.joined", channel=found.address.channel)
-    return Answer(words, links=tuple(links.everything(unit.tx)))
+    return CommandAnswer(words, links=tuple(links.everything(unit.tx)))
 
 
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:
@@ -168,9 +168,9 @@ class RoomCommands:
             return saying(call.text("rooms.not_admin"))
         key = call.place.key
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             rooms.activate(unit.tx, key, wish, call.now)
-            return Answer(call.text(f"rooms.set_{wish}"), activation=wish)
+            return CommandAnswer(call.text(f"rooms.set_{wish}"), activation=wish)
 
         return apply
 
@@ -221,12 +221,12 @@ class WebCommands:
         if not public:
             words.append(text(language, "web.here_only"))
 
-        def apply(unit: UnitOfWork, _session: Session) -> Answer:
+        def apply(unit: UnitOfWork, _session: Session) -> CommandAnswer:
             known = page_logins.person_from(unit.tx, call.conversation.seat)
             if known is not None and known.is_out and not call.conversation.is_owner:
-                return Answer(text(language, "web.out"))
+                return CommandAnswer(text(language, "web.out"))
             page_logins.offer(unit.tx, secret, _made(call))
-            return Answer("\n\n".join(words), noted=text(language, "web.noted"))
+            return CommandAnswer("\n\n".join(words), noted=text(language, "web.noted"))
 
         return apply
 

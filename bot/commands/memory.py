@@ -14,7 +14,7 @@ from bot.agent.transcript import message_of
 from bot.agent.turn import confirmation
 from bot.channel import Button
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.info import last_save
 from bot.context import sentences
 from bot.delivery.outbox import Extra
@@ -176,9 +176,9 @@ class MemoryCommands:
         watch = await call.scope.enter_async_context(self._memory.notes.watching(call.view))
         tell = await read()
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if note_store.heard_forgetting(unit.tx, watch):
-                return Answer(call.text("memory.forgotten_meanwhile"))
+                return CommandAnswer(call.text("memory.forgotten_meanwhile"))
             return tell(unit, session)
 
         return apply
@@ -222,7 +222,7 @@ class MemoryCommands:
             lines += ["", call.text("memory.newest_how")]
         tell = await self._status(call, rest)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             status = tell(unit, session)
             return replace(status, text="\n".join([*lines, "", status.text]))
 
@@ -235,8 +235,8 @@ class MemoryCommands:
             lines.append(how_far(call.language, status.index.building))
         lines += status.trouble(call.language)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
-            return Answer("\n".join(f"- {line}" for line in (*lines, last_save(call, unit))))
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
+            return CommandAnswer("\n".join(f"- {line}" for line in (*lines, last_save(call, unit))))
 
         return apply
 
@@ -327,7 +327,7 @@ class MemoryCommands:
     async def _sources(self, call: Call, rest: str) -> Apply:
         """Show what the last reply used from memory, as stored with its turn."""
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             # In a direct chat that several people share it may have been another one's.
             is_others = session.person != call.person or session.sender == MANY
             quotes = (
@@ -336,22 +336,22 @@ class MemoryCommands:
                 else seen(call.view, search.quotes_of_reply(unit.tx, session))
             )
             if not quotes:
-                return Answer(call.text("memory.sources_none"))
+                return CommandAnswer(call.text("memory.sources_none"))
             lines = [call.text("memory.sources")]
             lines += [f"- {_source(call, each)}" for each in quotes[:MAX_SHOWN]]
             if len(quotes) > MAX_SHOWN:
                 lines.append(call.text("memory.more", count=len(quotes) - MAX_SHOWN))
-            return Answer("\n".join(lines))
+            return CommandAnswer("\n".join(lines))
 
         return apply
 
     async def _save(self, call: Call, rest: str) -> Apply:
         """Try again to save the conversations that could not be saved."""
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             keys = search.keys_of(unit.tx, call.view)
             count = unsaved.again(unit.tx, keys, call.now)
-            return Answer(call.text("unsaved.trying" if count else "unsaved.none"))
+            return CommandAnswer(call.text("unsaved.trying" if count else "unsaved.none"))
 
         return apply
 
@@ -401,9 +401,9 @@ class MemoryCommands:
         how = call.text("memory.forget_how")
         shown = call.text("memory.forget_shown")
         noted = f"{shown}\n\n{how}"  # what it quotes is what is not to be kept
-        answer = Answer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
+        answer = CommandAnswer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             drop_under(unit.tx, erasing.FORGETTING, before=unit.now - QUESTION_KEPT_MS)
             keep(unit.tx, _question(call), rest, unit.now)
             return answer
@@ -414,7 +414,7 @@ class MemoryCommands:
         work = self._forgetter.forgetting(call.view, words, call.now)
         complete = await call.scope.enter_async_context(work)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             done = complete(unit.tx)
             drop(unit.tx, _question(call))
             unsent = unit.forget(done.sessions, done.keys, words)
@@ -428,7 +428,7 @@ class MemoryCommands:
             lines += _bullets(counted(call.language, "did", went(done, unsent)))
             # A file may be called by the words.
             kept = [line for line in lines if fulltext.folded(words) not in fulltext.folded(line)]
-            return Answer("\n".join(lines), noted="\n".join(kept) or "…")
+            return CommandAnswer("\n".join(lines), noted="\n".join(kept) or "…")
 
         return apply
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from bot.channel import Channel
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.link import may_manage
 from bot.delivery.outbox import Extra
 from bot.sessions import due_time, reminders, repeats, zones
@@ -79,7 +79,7 @@ class RemindCommands:
             call.place.key, call.person, call.inbound.address, call.language, here.origin
         )
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             at = shown(call.language, first)
             if isinstance(found, Every):
                 again = repeats.add(
@@ -93,13 +93,13 @@ class RemindCommands:
                 )
                 if again is None:
                     full = call.text("repeat.full", most=MAX_REPEATS, tasks=MAX_TASKS)
-                    return Answer(full)
+                    return CommandAnswer(full)
                 often, key = described(call.language, found.series), f"repeat.set_{kind}"
-                return Answer(call.text(key, often=often, when=at, text=again.text))
+                return CommandAnswer(call.text(key, often=often, when=at, text=again.text))
             added = reminders.add(unit.tx, target, found.rest, due_at, call.now)
             if added is None:
-                return Answer(call.text("reminder.full", most=MAX_WAITING))
-            return Answer(call.text("reminder.set", when=at, text=added.text))
+                return CommandAnswer(call.text("reminder.full", most=MAX_WAITING))
+            return CommandAnswer(call.text("reminder.set", when=at, text=added.text))
 
         return apply
 
@@ -113,12 +113,12 @@ class RemindCommands:
         where = (call.place.key, call.person, call.inbound.address)
         target = ReplyTarget(*where, call.language, here.origin)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             given = (unit.tx, target, found.rest, NEVER, call.now)
             if (added := reminders.add(*given, about=found.about)) is None:
-                return Answer(call.text("reminder.full", most=MAX_WAITING))
+                return CommandAnswer(call.text("reminder.full", most=MAX_WAITING))
             said = {"about": added.about, "text": added.text}
-            return Answer(call.text("reminder.set_about", **said))
+            return CommandAnswer(call.text("reminder.set_about", **said))
 
         return apply
 
@@ -134,18 +134,18 @@ class RemindCommands:
             return saying(call.text("reminder.usage"))
         change = next(each for each in get_args(Change) if asked[each])
 
-        def apply(unit: UnitOfWork, _session: Session) -> Answer:
+        def apply(unit: UnitOfWork, _session: Session) -> CommandAnswer:
             agenda = _agenda(unit, call)
             number = agenda.number_of(asked["id"]) if asked["id"] else int(asked["number"])
-            return Answer(agenda.change(change, number))
+            return CommandAnswer(agenda.change(change, number))
 
         return apply
 
 
-def _listed(agenda: Agenda, number: int = 0) -> Answer:
+def _listed(agenda: Agenda, number: int = 0) -> CommandAnswer:
     """The list, or one reminder, with buttons."""
     words = agenda.show(number) if number else agenda.list()
-    return Answer(words, extra=Extra(agenda.buttons(number)))
+    return CommandAnswer(words, extra=Extra(agenda.buttons(number)))
 
 
 def _agenda(unit: UnitOfWork, call: Call) -> Agenda:
@@ -189,11 +189,11 @@ class TimezoneCommands:
             return saying(f"{shown}\n\n{call.text('timezone.how')}")
         if call.rest.lower() in _AUTO:
 
-            def forget(unit: UnitOfWork, session: Session) -> Answer:
+            def forget(unit: UnitOfWork, session: Session) -> CommandAnswer:
                 zones.drop(unit.tx, names)
                 _move(unit, call, snapshot.usual_zone(person))
                 words = _told(call, _usual(call), snapshot.usual_zone(person))
-                return Answer(words, zones=zones.everything(unit.tx))
+                return CommandAnswer(words, zones=zones.everything(unit.tx))
 
             return forget
         # The names of zones are read from the disk.
@@ -203,11 +203,11 @@ class TimezoneCommands:
             key = "meant" if meant else "unknown"
             return saying(call.text(f"timezone.{key}", zone=meant))
 
-        def choose(unit: UnitOfWork, session: Session) -> Answer:
+        def choose(unit: UnitOfWork, session: Session) -> CommandAnswer:
             zones.drop(unit.tx, (name for name in names if name != person))
             zones.choose(unit.tx, person, zone, call.now)
             _move(unit, call, zone)
-            return Answer(_told(call, "set", zone), zones=zones.everything(unit.tx))
+            return CommandAnswer(_told(call, "set", zone), zones=zones.everything(unit.tx))
 
         return choose
 

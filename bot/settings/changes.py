@@ -55,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingsChange:
     """Some options that were changed together, at `at` (ms since the epoch).
 
     `takes_back` is the change that it undid, if it did; `is_for_good` when it cannot be undone.
@@ -73,13 +73,13 @@ class SharedSettings:
     """The settings changed for all nodes: values by option, and the changes, the newest first."""
 
     values: Mapping[Key, str] = field(default_factory=dict[Key, str])
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingsChange, ...] = ()
 
     def step(self, key: tuple[str, ...], after: str | None) -> Step:
         """The step that sets an option to this."""
         return Step(key, self.values.get(key), after)
 
-    def changed(self, change: Change) -> SharedSettings:
+    def changed(self, change: SettingsChange) -> SharedSettings:
         """The same after a change."""
         values = dict(self.values)
         for step in change.steps:
@@ -88,7 +88,7 @@ class SharedSettings:
                 values[step.key] = step.after
         return SharedSettings(values, (change, *self.changes)[:MOST_KEPT])
 
-    def may_take_back(self, change: Change) -> bool:
+    def may_take_back(self, change: SettingsChange) -> bool:
         """True while what a change set is still what counts."""
         return all(self.values.get(step.key) == step.after for step in change.steps)
 
@@ -118,14 +118,14 @@ def _may_be_shared(key: Key) -> bool:
     return shape is not None and shape.kind not in {"secret", "table", "map"}
 
 
-def change_from(data: dict[str, Any]) -> Change:
+def change_from(data: dict[str, Any]) -> SettingsChange:
     """A change as it was kept."""
     steps = tuple(
         Step(tuple(step["key"]), step["before"], step["after"], is_secret=step["is_secret"])
         for step in data["steps"]
     )
     taken = data["takes_back"]
-    return Change(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
+    return SettingsChange(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
 
 
 MODEL: Key = ("agent", "model")
@@ -270,10 +270,10 @@ class ServedSettings:
         loaded = await self._read_shared()
         return None if loaded is None else loaded.config
 
-    async def changes(self) -> list[tuple[Change, bool]]:
+    async def changes(self) -> list[tuple[SettingsChange, bool]]:
         """The last changes, the newest first, each with whether it can be undone."""
 
-        def look() -> list[tuple[Change, bool]]:
+        def look() -> list[tuple[SettingsChange, bool]]:
             found = [*self._shared.changes, *self._own_changes()]
             newest_first = sorted(found, key=lambda each: -each.at)
             return [(each, self._may_take_back(each)) for each in newest_first]
@@ -293,7 +293,7 @@ class ServedSettings:
         return any(value is not None or key in self._shared.values for key, value in wanted.items())
 
     async def _changed_for_all(
-        self, wanted: Mapping[Key, str | None], takes_back: Change | None = None
+        self, wanted: Mapping[Key, str | None], takes_back: SettingsChange | None = None
     ) -> None:
         async with self._one_by_one:
             if self._database is None:
@@ -310,7 +310,7 @@ class ServedSettings:
                     found.step(tuple(map(str, key)), value) for key, value in wanted.items()
                 )
                 undone = takes_back.id if takes_back is not None else ""
-                after = found.changed(Change(id_, now, steps, undone))
+                after = found.changed(SettingsChange(id_, now, steps, undone))
                 records.keep(tx, KEPT_UNDER, after.to_json(), now)
                 tx.publish("settings")
                 return True
@@ -386,7 +386,7 @@ class ServedSettings:
             if before.get(key) != value
         )
         is_for_good = any(key in FORGOTTEN for key in wanted)
-        made = Change(
+        made = SettingsChange(
             secrets.token_hex(8), self._clock(), steps, takes_back, is_for_good=is_for_good
         )
         self._remember(made, path.with_name(CHANGES))
@@ -443,14 +443,14 @@ class ServedSettings:
             before = after = None
         return Step(tuple(map(str, key)), before, after, is_secret)
 
-    def _may_take_back(self, change: Change) -> bool:
+    def _may_take_back(self, change: SettingsChange) -> bool:
         """True while what a change set is still in effect where it is kept."""
         if change in self._shared.changes:
             return self._shared.may_take_back(change)
         now = self._texts()
         return not change.is_for_good and all(now.get(s.key) == s.after for s in change.steps)
 
-    def _own_changes(self) -> list[Change]:
+    def _own_changes(self) -> list[SettingsChange]:
         """The changes in the file, the newest first."""
         if self._path is None:
             return []
@@ -462,7 +462,7 @@ class ServedSettings:
             log.warning("settings.changes_unreadable", error=type(error).__name__)
             return []
 
-    def _remember(self, made: Change, file: Path) -> None:
+    def _remember(self, made: SettingsChange, file: Path) -> None:
         """Keep what was there before; a disk that has no room for it costs the way back only."""
         kept = [made, *self._own_changes()][:MOST_KEPT]
         try:
