@@ -102,7 +102,7 @@ async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
         f"  Log in    {PROGRAM} login owner\n"
         "  Stop      Ctrl-C\n"
         "Confidant is at http://127.0.0.1:PORT/\n"
-        "Stopping: replies being written are finished first.\n"
+        "Stopping, once the replies being written are finished.\n"
         "Stopped.\n"
     )
 
@@ -159,7 +159,7 @@ async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_
         seen.type("\x03")
         assert await seen.ends() == 130
     assert seen.text.endswith(
-        "Stopped at once. What was not finished is answered after the next start.\n"
+        "Stopped at once. Unfinished replies are written after the next start.\n"
     )
     assert "Traceback" not in seen.text
     async with terminal(*argv(), "run", folder=tmp_path, variables=environment(tmp_path)) as seen:
