@@ -590,7 +590,7 @@ def test_a_sealed_backup_opens_with_its_passphrase_only(folder, tmp_path):
     words.write_text("correct horse\n")
     result = invoke(folder, "backup", str(sealed), "--passphrase-file", str(words))
     assert result.exit_code == 0, result.exception
-    assert "not sealed" not in result.output
+    assert "not encrypted" not in result.output
     data = sealed.read_bytes()
     assert b"sessions/" not in data
     other = tmp_path / "wrong"
