@@ -24,7 +24,7 @@ from typing import Any
 
 from bench import quiet
 from bench.sized import parsed
-from bot.agent.limits import LimitsResolver
+from bot.agent.model_limits import LimitsResolver
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.app import App, Parts
 from bot.channel import ChannelConfig, ChannelPlugin, Inbound

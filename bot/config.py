@@ -81,19 +81,19 @@ class AgentConfig(Section):
     model: str = Field(
         default="claude-sonnet-5-5",
         min_length=1,
-        description='The model that answers, as "<service>/<model>"; without a service it is one '
-        'of [models.anthropic]. "offline" needs no key. Without a key the offline model answers '
-        "whatever is set here.",
+        description='The model that answers, as "<service>/<model>"; without a service it '
+        'belongs to [models.anthropic]. "offline" needs no key and also answers while the '
+        "service has none.",
     )
     fallback: tuple[str, ...] = Field(
         default=(),
-        description="Models that answer while the chosen one is overloaded, out of reach or not "
-        "paid for, in this order.",
+        description="Models that answer, in this order, while the chosen one is overloaded, "
+        "unreachable or out of credit.",
     )
     chores: str = Field(
         default="",
-        description="The model that summarises, saves to memory and gives conversations their "
-        "titles; empty is the conversation's own, and no titles.",
+        description="The model for summaries, saving to memory and titles of conversations; "
+        "empty uses the conversation's model, without titles.",
     )
     choices: tuple[str, ...] = Field(
         default=(),
@@ -106,10 +106,10 @@ class AgentConfig(Section):
         description='"en", "zh", or "auto": the language each person\'s app reports.',
     )
     timezone: str = Field(
-        default="", description='IANA name such as "Europe/Berlin"; empty is this machine\'s own.'
+        default="", description='IANA name such as "Europe/Berlin"; empty uses this machine\'s.'
     )
     max_tokens: int = Field(default=8192, ge=256, description="Longest reply, in tokens.")
-    max_steps: int = Field(default=16, ge=1, le=100, description="Most model calls in one turn.")
+    max_steps: int = Field(default=16, ge=1, le=100, description="Maximum model calls in one turn.")
     turn_timeout: float = Field(
         default=TURN_SECONDS,
         gt=0,
@@ -136,68 +136,73 @@ _OWN_FIELDS = frozenset(
 
 
 class Service(Section):
-    """What a service is and where."""
+    """A service: its protocol, address and key."""
 
     kind: str = Field(
         default="",
-        description='What it speaks: "anthropic" (the Messages API), "openai" (chat completions, '
-        "as OpenAI, Ollama, LM Studio, vLLM, llama.cpp, OpenRouter, Gemini, DeepSeek, Qwen do), or "
-        "what an installed package adds. A table with the name of one need not say it.",
+        description='Its protocol: "anthropic" (the Messages API), "openai" (chat completions: '
+        "OpenAI, Ollama, LM Studio, vLLM, llama.cpp, OpenRouter, Gemini, DeepSeek, Qwen), or one "
+        "that an installed package adds. Not needed if the table has that name.",
     )
     base_url: str = Field(
-        default="", description="Where it is, if it is not its maker's: http://127.0.0.1:11434/v1."
+        default="",
+        description="Its address, unless it is the vendor's own: http://127.0.0.1:11434/v1.",
     )
     api_key: SecretStr | None = Field(
         default=None,
         description="Better kept out of this file: set ANTHROPIC_API_KEY, OPENAI_API_KEY, or the "
-        "variable of the option.",
+        "option's variable.",
     )
     window: int = Field(
         default=0,
         ge=0,
-        description="The window of its models, in tokens, where the service tells none or a wrong "
-        "one; 0 asks the service. [context.windows] says it for one model.",
+        description="Context window of its models, in tokens, if the service reports none or a "
+        "wrong one; 0 asks the service. [context.windows] sets it for one model.",
     )
     lanes: int | None = Field(
         default=None,
         ge=0,
-        description="Requests it answers at the same time; more wait here, people before chores. "
-        "0 is any number; empty finds out whether a service of your own answers one at a time.",
+        description="Requests it answers at the same time; others wait here, people before "
+        "chores. 0 is unlimited; empty detects whether a service of your own answers one at a "
+        "time.",
     )
 
 
 class ModelOptions(Section):
-    """What can be said of all models of a service, and of one of them."""
+    """Options for all models of a service, or for one of them."""
 
     timeout: float = Field(
         default=SILENCE_SECONDS,
         gt=0,
-        description="Longest silence of the service, in seconds; before the first word the default "
-        "grows for a slow model.",
+        description="Longest silence of the service, in seconds, before the first word or "
+        "between two; before the first, the default grows for a slow model.",
     )
     proxy: ProxyOption = Field(default=None, description=PROXY_HELP)
     thinking: Thinking = Field(
         default="",
         description='How much the model thinks before it answers: "off", "low", "medium" or '
-        '"high"; empty leaves it to the model. /think chooses for one conversation.',
+        '"high"; empty leaves it to the model. /think sets it for one conversation.',
     )
     temperature: float | None = Field(
-        default=None, ge=0, le=2, description="How freely it chooses words; empty is its own."
+        default=None,
+        ge=0,
+        le=2,
+        description="Sampling temperature; empty uses the service's default.",
     )
     top_p: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="From how many of the likeliest words it chooses; empty is its own.",
+        description="Nucleus sampling; empty uses the service's default.",
     )
     headers: Mapping[HeaderName, SecretStr] = Field(
         default_factory=dict[str, SecretStr],
-        description='Sent with each request, as { X-Team = "a" }; never those of the key.',
+        description='Headers sent with each request, as { X-Team = "a" }; not those of the key.',
     )
     extra_body: Mapping[str, Any] = Field(
         default_factory=dict[str, Any],
-        description="Added to the body of each request, as { seed = 1 }; never the model, the "
-        "messages, the tools or the longest reply.",
+        description="Fields added to the body of each request, as { seed = 1 }; not the model, "
+        "messages, tools or reply length.",
     )
 
     @field_validator("headers")
@@ -224,11 +229,11 @@ class ModelOptions(Section):
 
 
 class ServiceConfig(ModelOptions, Service):
-    """`[models.<name>]`: a service models come from, by any name; its are "<name>/<model>" then."""
+    """`[models.<name>]`: a service, by any name; its models are called "<name>/<model>"."""
 
     per_model: Mapping[str, ModelOptions] = Field(
         default_factory=dict[str, ModelOptions],
-        description="What differs for one of its models, by the name the service has for it.",
+        description="Options for one of its models, by the service's name for it.",
     )
 
     def of_model(self, model: str) -> ServiceConfig:
@@ -273,7 +278,7 @@ class ModelsConfig(Section):
         return service.is_set_up or self.kind_of(name) not in {ANTHROPIC, OPENAI}
 
     def kind_of(self, name: str) -> str:
-        """What a service speaks; its name if it does not say."""
+        """The kind of a service: its name if the table does not say."""
         return self.services[name].kind or name
 
     def locate(self, model: str) -> tuple[str, str]:
@@ -290,30 +295,29 @@ class ModelsConfig(Section):
 
 
 class PriceConfig(Section):
-    """What a model costs, in US dollars for a million tokens."""
+    """Prices of a model, in US dollars per million tokens."""
 
-    input: float = Field(default=0.0, ge=0, description="What is sent to it.")
-    output: float = Field(default=0.0, ge=0, description="What it writes.")
+    input: float = Field(default=0.0, ge=0, description="Input tokens.")
+    output: float = Field(default=0.0, ge=0, description="Output tokens.")
     cache_read: float | None = Field(
-        default=None, ge=0, description="What it reads from its cache; empty is as input."
+        default=None, ge=0, description="Tokens read from the cache; empty is as input."
     )
     cache_write: float | None = Field(
-        default=None, ge=0, description="What it keeps in its cache; empty is as input."
+        default=None, ge=0, description="Tokens written to the cache; empty is as input."
     )
 
 
 class PricesConfig(Section):
-    """`[prices]`: what models cost, where the program does not know it or knows it wrong."""
+    """`[prices]`: prices of models that the program does not know, or knows wrong."""
 
     models: Mapping[str, PriceConfig] = Field(
         default_factory=dict[str, PriceConfig],
-        description="Prices by the whole name of a model, in quotes; one whose table is empty "
-        "costs nothing.",
+        description="Prices by the full name of a model, in quotes; an empty table means free.",
     )
 
 
 class CapsConfig(Section):
-    """How much may be used in a day and in a month; 0 is no limit."""
+    """Limits per day and per month; 0 is no limit."""
 
     day_usd: float = Field(default=0.0, ge=0, description="US dollars a day; 0 is no limit.")
     day_tokens: int = Field(
@@ -326,24 +330,24 @@ class CapsConfig(Section):
 
 
 class TogetherConfig(CapsConfig):
-    """`[limits.in_all]`: what everybody may use together."""
+    """`[limits.in_all]`: limits for everybody together."""
 
 
 class EachConfig(CapsConfig):
-    """`[limits.each]`: what each person may use."""
+    """`[limits.each]`: limits for each person."""
 
 
 class LimitsConfig(Section):
-    """`[limits]`: how much may be used; commands and the offline model always work."""
+    """`[limits]`: usage limits; commands and the offline model always work."""
 
     in_all: TogetherConfig = Field(default_factory=TogetherConfig)
     each: EachConfig = Field(default_factory=EachConfig)
     people: Mapping[str, CapsConfig] = Field(
         default_factory=dict[str, CapsConfig],
-        description="What one person may use instead, by the same names as in session.timezones.",
+        description="Limits for one person instead, by the same names as in session.timezones.",
     )
     exempt_owner: bool = Field(
-        default=False, description="Whether the owner is answered whatever is used up."
+        default=False, description="Answer the owner even if a limit is reached."
     )
 
 
@@ -367,7 +371,7 @@ class QueueConfig(Section):
 
     mode: Live[Literal["followup", "collect"]] = Field(
         default="followup",
-        description='"followup": each message gets its own turn. "collect": what waits is '
+        description='"followup": each message gets its own turn. "collect": waiting messages are '
         "answered together.",
     )
     debounce: Live[float] = Field(
@@ -382,7 +386,7 @@ class QueueConfig(Section):
 
 
 class ResetPolicy(Section):
-    """When a conversation ends by itself."""
+    """The rules by which a conversation ends."""
 
     mode: Literal["daily", "idle", "none"] = Field(
         default="daily", description='"daily" at at_hour, "idle" after idle_minutes, or "none".'
@@ -426,13 +430,15 @@ class SessionConfig(Section):
         "into one, so use it only when that is you alone.",
     )
     owner: tuple[str, ...] = Field(
-        default=(), description='Who owns the main memory, as "<channel>:<id>", e.g. "telegram:42".'
+        default=(),
+        description='Accounts of the owner of the main memory, as "<channel>:<id>", e.g. '
+        '"telegram:42".',
     )
     owner_name: Live[str] = Field(
         default="",
         max_length=LONGEST_NAME,
-        description="What the owner is called: the page greets by it, and the model knows it in "
-        "the owner's own direct chats, from the next conversation on, and nowhere else.",
+        description="The owner's name: the page greets them by it, and the model knows it in "
+        "their own direct chats only, from the next conversation on.",
     )
     identity_links: dict[str, tuple[str, ...]] = Field(
         default_factory=dict[str, tuple[str, ...]],
@@ -444,7 +450,9 @@ class SessionConfig(Section):
     )
     reset: Live[ResetConfig] = Field(default_factory=ResetConfig)
     queue: QueueConfig = Field(default_factory=QueueConfig)
-    max_turns: int = Field(default=64, ge=1, le=10_000, description="Most turns at the same time.")
+    max_turns: int = Field(
+        default=64, ge=1, le=10_000, description="Maximum turns at the same time."
+    )
 
     @field_validator("owner_name")
     @classmethod
@@ -457,12 +465,12 @@ class SessionConfig(Section):
 class PruningConfig(Section):
     """`[context.pruning]`: old tool results are shortened in requests, never in the transcript."""
 
-    enabled: bool = Field(default=True, description="Whether old tool results are shortened.")
+    enabled: bool = Field(default=True, description="Shorten old tool results.")
     ttl_minutes: float = Field(
         default=5.0,
         ge=0,
-        description="How long the model's service keeps a prompt cached: within that time nothing "
-        "is shortened before the conversation is full.",
+        description="How long the service caches a prompt; within that time nothing is shortened "
+        "until the conversation is full.",
     )
     keep_turns: int = Field(
         default=3, ge=1, le=100, description="The latest turns whose results stay whole."
@@ -481,13 +489,12 @@ class CompactionConfig(Section):
     reserve_tokens: int = Field(
         default=20_000,
         ge=0,
-        description="Room that is kept free for the reply and what comes with it, in tokens; small "
-        "windows keep a quarter.",
+        description="Tokens kept free for the reply and tool calls; a quarter of a small window.",
     )
     keep_recent_tokens: int = Field(
         default=20_000,
         ge=0,
-        description="How much of the latest messages stays whole, in tokens; small windows less.",
+        description="Tokens of the latest messages that stay whole; fewer in small windows.",
     )
     keep_turns: int = Field(
         default=3, ge=1, le=100, description="The latest turns that always stay whole."
@@ -514,14 +521,14 @@ class ContextConfig(Section):
     )
     tokenizer: Literal["auto", "tiktoken", "estimate"] = Field(
         default="auto",
-        description='What counts tokens: "tiktoken" where its ranks stand in TIKTOKEN_CACHE_DIR, '
-        '"estimate" without them; "auto" takes what is there. Nothing is downloaded.',
+        description='How tokens are counted: "tiktoken" needs its ranks in TIKTOKEN_CACHE_DIR, '
+        '"estimate" needs nothing; "auto" uses what is there. Nothing is downloaded.',
     )
     enable_memory_flush: Live[bool] = Field(
         default=True, description="Save what matters to memory before a conversation is compacted."
     )
     memory_flush_soft_tokens: Live[int] = Field(
-        default=4_000, ge=0, description="How long before the compaction it is saved, in tokens."
+        default=4_000, ge=0, description="How many tokens before the compaction it is saved."
     )
     memory_flush_timeout: Live[float] = Field(
         default=FLUSH_SECONDS,
@@ -533,7 +540,7 @@ class ContextConfig(Section):
         description='Say how full a conversation is: "auto" does in direct chats only.',
     )
     notice_percent: Live[tuple[int, ...]] = Field(
-        default=(70, 85), description="How full it is when that is said, in percent."
+        default=(70, 85), description="The percentages at which that is said."
     )
     pruning: Live[PruningConfig] = Field(default_factory=PruningConfig)
     compaction: Live[CompactionConfig] = Field(default_factory=CompactionConfig)
@@ -549,32 +556,31 @@ class EmbedderConfig(Section):
     )
     plugin: str = Field(
         default="",
-        description="Instead of a provider: the embedder of that name which another package "
-        "brings (docs/writing-a-tool.md).",
+        description="Instead of a provider: the embedder of an installed package "
+        "(docs/writing-a-tool.md).",
     )
     model: str = Field(default="", description='The model\'s name; "openai" needs one.')
     base_url: str = Field(
-        default="https://api.openai.com/v1", description='Where "openai" asks, up to /embeddings.'
+        default="https://api.openai.com/v1",
+        description='The address of "openai", without /embeddings.',
     )
     api_key: SecretStr | None = Field(
         default=None, description="Better kept out of this file: set it in the environment."
     )
     timeout: float = Field(
-        default=60.0, gt=0, description="Longest wait for one answer of the server, in seconds."
+        default=60.0, gt=0, description="Longest wait for one response, in seconds."
     )
-    batch: int = Field(default=64, ge=1, le=2048, description="Most texts in one request.")
+    batch: int = Field(default=64, ge=1, le=2048, description="Maximum texts in one request.")
 
 
 class FlushConfig(Section):
     """`[memory.flush]`: the operator's own wishes for what is saved, beside those in AGENTS.md."""
 
-    prompt: str = Field(
-        default="", description="Added to what the model is asked when a conversation is saved."
-    )
+    prompt: str = Field(default="", description="Added to the request to save a conversation.")
     system_prompt: str = Field(
         default="",
-        description="Added to the rules it saves by; counts more than the program's own, such as "
-        '"Never write down health matters."',
+        description="Added to the rules for saving, with priority over the built-in ones, such "
+        'as "Never write down health matters."',
     )
 
 
@@ -585,24 +591,23 @@ class AgingConfig(Section):
         default=180.0,
         ge=0,
         le=100_000,
-        description="Days in which what the model concluded loses half of its strength, unless it "
-        "was confirmed or used; 0 is never.",
+        description="Half-life, in days, of the model's conclusions, unless confirmed or used; 0 "
+        "is never.",
     )
     imported: float = Field(
-        default=365.0, ge=0, le=100_000, description="The same for what was imported."
+        default=365.0, ge=0, le=100_000, description="The same for imported entries."
     )
     untrusted: float = Field(
         default=90.0,
         ge=0,
         le=100_000,
-        description="The same for what came from elsewhere; nothing confirms it.",
+        description="The same for untrusted entries, which cannot be confirmed.",
     )
     search_share: float = Field(
         default=0.1,
         ge=0,
         le=0.5,
-        description="Most that a passage loses of its score in a search for having faded; 0 is "
-        "nothing.",
+        description="The most that fading lowers the score of a passage in a search; 0 is nothing.",
     )
 
 
@@ -611,31 +616,36 @@ class NightConfig(Section):
 
     mode: Literal["rules", "model", "off"] = Field(
         default="model",
-        description='"rules" puts together entries in the same words and strikes out an older '
-        "home, employer, age, phone number or e-mail address; nothing is deleted, and /undo night "
-        'takes it back. "model" also asks the model of [agent] chores what else says the same or '
-        'is over, if there is one. "off" leaves notes alone.',
+        description='"rules" merges entries in the same words and strikes out an older home, '
+        "employer, age, phone number or e-mail address; nothing is deleted, and /undo night "
+        'undoes it. "model" also asks the model of [agent] chores, if there is one, what else is '
+        'a duplicate or outdated. "off" leaves notes alone.',
     )
     hour: int = Field(
-        default=3, ge=0, le=23, description="The hour, where the person is, from which it is done."
+        default=3,
+        ge=0,
+        le=23,
+        description="The hour, in the person's time zone, from which it runs.",
     )
     tell_hour: int = Field(
-        default=8, ge=0, le=23, description="The hour from which they are told what was changed."
+        default=8, ge=0, le=23, description="The hour from which they are told about changes."
     )
-    most: int = Field(default=10, ge=1, le=50, description="Most changes of a night, for each.")
+    most: int = Field(
+        default=10, ge=1, le=50, description="Maximum changes in one night, per person."
+    )
 
 
 class FolderConfig(Section):
     """`[memory.folders.<name>]`: a folder of documents that is searched, and never written."""
 
     path: Path = Field(
-        default=Path(), description="Where it is: an Obsidian vault, a folder of PDFs."
+        default=Path(), description="The folder, such as an Obsidian vault or a folder of PDFs."
     )
     who: tuple[str, ...] = Field(
         default=("owner",),
         min_length=1,
-        description='Who it is for beside the owner\'s direct chats: "everyone" who sees memory, '
-        'people ("ada" of identity_links, or "telegram:42") in theirs, rooms ("telegram:-100").',
+        description='Who may search it besides the owner\'s direct chats: "everyone" who sees '
+        'memory, people ("ada" of identity_links, or "telegram:42"), rooms ("telegram:-100").',
     )
 
     @model_validator(mode="after")
@@ -654,24 +664,23 @@ class MemoryConfig(Section):
     max_injected_chars: Live[int] = Field(
         default=20_000,
         ge=0,
-        description="Most characters of memory that a new conversation begins with, and that are "
-        "recalled for a later message; 0 is none.",
+        description="Maximum characters of memory at the start of a conversation, and recalled "
+        "for a later message; 0 is none.",
     )
     recall: Literal["every_turn", "start", "off"] = Field(
         default="every_turn",
-        description="When memory is searched for the model, unasked: before each reply, before a "
-        "conversation's first reply, or never. A rule of [scope] may say otherwise.",
+        description="When memory is searched automatically: before each reply, before the first "
+        "reply of a conversation, or never. A rule of [scope] can override it.",
     )
     recall_timeout: Live[float] = Field(
         default=4.0,
         gt=0,
         le=60,
-        description="Seconds that looking into memory may hold up a reply; what is not found by "
-        "then is left out.",
+        description="Seconds that searching memory may delay a reply; later results are left out.",
     )
     citations: Live[Literal["auto", "on", "off"]] = Field(
         default="auto",
-        description='Name the file and lines that memory stands in: "auto" does in direct chats.',
+        description='Name the file and lines of a memory; "auto" does in direct chats.',
     )
     flush: Live[FlushConfig] = Field(default_factory=FlushConfig)
     embedder: EmbedderConfig = Field(default_factory=EmbedderConfig)
@@ -681,40 +690,38 @@ class MemoryConfig(Section):
         default=6,
         ge=1,
         le=50,
-        description="Most results of one search; of a list, twice as many short ones.",
+        description="Maximum results of one search; twice as many short ones for lists.",
     )
     min_score: Live[float] = Field(
-        default=0.02, ge=0, le=1, description="Results that score less are left out."
+        default=0.02, ge=0, le=1, description="Results with a lower score are left out."
     )
     text_weight: float = Field(
-        default=0.5, ge=0, le=1, description="What the words of a note count; 0 turns them off."
+        default=0.5, ge=0, le=1, description="Weight of words in a search; 0 turns them off."
     )
     vector_weight: float = Field(
-        default=0.5, ge=0, le=1, description="What its meaning counts; 0 turns vectors off."
+        default=0.5, ge=0, le=1, description="Weight of meaning; 0 turns vectors off."
     )
     candidate_multiplier: Live[int] = Field(
-        default=4, ge=1, le=50, description="Candidates of each kind, for every result wanted."
+        default=4, ge=1, le=50, description="Candidates of each kind per wanted result."
     )
     half_life_days: Live[float] = Field(
-        default=30.0, ge=0, description="How fast dated notes lose their head start; 0 is never."
+        default=30.0, ge=0, description="How fast dated notes lose their bonus; 0 is never."
     )
     mmr_lambda: Live[float] = Field(
         default=0.7, ge=0, le=1, description="1 ranks by score alone, less avoids repetition."
     )
     search_timeout: Live[float] = Field(
-        default=4.0, gt=0, description="Longest search, in seconds; then it answers with less."
+        default=4.0, gt=0, description="Longest search, in seconds; then it returns less."
     )
     sync_minutes: float = Field(
-        default=5.0, gt=0, description="How often notes are looked through, beside the watching."
+        default=5.0, gt=0, description="How often notes are checked for changes, besides watching."
     )
     retention_days: Live[int] = Field(
         default=90,
         ge=0,
-        description="How long what was said is found by its meaning; by its words it always is.",
+        description="How long messages are found by meaning; by their words they always are.",
     )
-    watch: bool = Field(
-        default=True, description="Index a note as soon as it is edited, by any program."
-    )
+    watch: bool = Field(default=True, description="Index a note as soon as any program edits it.")
     folders: Mapping[FolderName, FolderConfig] = Field(
         default_factory=dict[str, FolderConfig],
         description="Folders of Markdown, text, PDF and Word files to search, by a short name.",
@@ -737,14 +744,14 @@ class HeartbeatConfig(Section):
     every: str = Field(
         default="",
         pattern=r"^([1-9][0-9]{0,3}[mh])?$",
-        description='How often, such as "30m" or "2h", at least ten minutes; empty is never. What '
-        "their HEARTBEAT.md asks for is done with their rights and limits; they hear of it only "
-        "when there is something to say.",
+        description='How often, such as "30m" or "2h", at least ten minutes; empty is never. '
+        "Their HEARTBEAT.md is followed with their rights and limits; they hear of it only if "
+        "there is something to say.",
     )
     hours: str = Field(
         default="8-22",
         pattern=r"^([01]?[0-9]|2[0-4])-([01]?[0-9]|2[0-4])$",
-        description="Between which hours, where the person is.",
+        description="The hours between which it runs, in the person's time zone.",
     )
 
     @model_validator(mode="after")
@@ -773,28 +780,28 @@ class SendPolicyConfig(Section):
     )
     rules: tuple[Rule, ...] = Field(
         default=(),
-        description="Any rule that denies wins, whatever the order; then any that allows.",
+        description="Any rule that denies wins, in whatever order; then any that allows.",
     )
 
 
 class WebConfig(Section):
     """`[tools.web]`: tools that ask the web; off unless they are set up."""
 
-    fetch: bool = Field(default=False, description="Let the model read pages of the web.")
+    fetch: bool = Field(default=False, description="Let the model read web pages.")
     internal_hosts: tuple[str, ...] = Field(
         default=(),
-        description='Hosts of your own network that it may read as well, as "wiki.example" or '
-        '"10.0.0.7:8080"; without them, public addresses only.',
+        description='Hosts of your own network that it may also read, as "wiki.example" or '
+        '"10.0.0.7:8080"; otherwise public addresses only.',
     )
     search: Literal["off", "searxng", "brave", "tavily", "ddgs"] = Field(
         default="off",
-        description='Who searches the web: "searxng" needs search_url, "brave" and "tavily" need '
-        'search_key, "ddgs" asks public engines without either and needs a package.',
+        description='The search service: "searxng" needs search_url, "brave" and "tavily" need '
+        'search_key, "ddgs" uses public engines and needs a package.',
     )
     search_url: str = Field(
         default="",
-        description='Where SearXNG is, such as "http://127.0.0.1:8888"; for Brave and Tavily only '
-        "where it is not their own address.",
+        description='Address of SearXNG, such as "http://127.0.0.1:8888"; of Brave and Tavily '
+        "only if it is not their own.",
     )
     search_key: SecretStr | None = Field(
         default=None,
@@ -814,20 +821,21 @@ class McpConfig(Section):
     args: tuple[str, ...] = Field(default=(), description="Its arguments.")
     env: Mapping[VariableName, SecretStr] = Field(
         default_factory=dict[str, SecretStr],
-        description="Its environment, beside PATH and the like; nothing else of the bot's goes in.",
+        description="Its environment, besides PATH and the like; nothing else of the bot's "
+        "environment is passed on.",
     )
-    url: str = Field(default="", description="Address of a server that runs already.")
+    url: str = Field(default="", description="Address of a running server.")
     headers: Mapping[str, SecretStr] = Field(
         default_factory=dict[str, SecretStr], description="Sent with each request to the url."
     )
     tools: tuple[str, ...] = Field(
-        default=("*",), description="Which of its tools are there, by their names at the server."
+        default=("*",), description="The tools to use, by the server's names; all by default."
     )
     timeout: float = Field(
         default=30.0,
         ge=1,
         le=3_600,
-        description="Seconds that a call of its tools may take; the person waits as long.",
+        description="Seconds that a call of a tool may take.",
     )
 
     @model_validator(mode="after")
@@ -842,12 +850,12 @@ class ToolsConfig(Section):
 
     rules: tuple[ToolRule, ...] = Field(
         default=(),
-        description="The first rule that matches decides. Without one the built-in tools are "
-        "for everybody, and all others for the owner's direct chats.",
+        description="The first rule that matches decides. Without one, built-in tools are for "
+        "everybody, all others for the owner's direct chats.",
     )
     web: WebConfig = Field(default_factory=WebConfig)
     mcp: Mapping[McpName, McpConfig] = Field(
-        default_factory=dict[str, McpConfig], description="Servers of tools, by a short name."
+        default_factory=dict[str, McpConfig], description="MCP servers, by a short name."
     )
 
 
@@ -863,12 +871,12 @@ class DashboardConfig(Section):
     path: str = Field(
         default="",
         max_length=200,
-        description="Below which path a reverse proxy shows the page, which it takes off, e.g. "
-        '"/confidant"; empty is the top.',
+        description="The path below which a reverse proxy serves the page, and which it strips, "
+        'e.g. "/confidant"; empty is the root.',
     )
     token: LiveHere[SecretStr | None] = Field(
         default=None,
-        description="Needed to open the page from anywhere but this machine; better set as "
+        description="Required to open the page from other machines; better set as "
         "CONFIDANT_DASHBOARD__TOKEN. At least 16 characters.",
     )
     allowed_origins: tuple[str, ...] = Field(
@@ -905,7 +913,7 @@ class DashboardConfig(Section):
 
     @property
     def public_url(self) -> str:
-        """Where others open the page, as far as the configuration says; else empty."""
+        """The address at which others open the page, if the configuration says; else empty."""
         if self.allowed_origins:
             return self.allowed_origins[0].rstrip("/") + self.path
         if is_loopback(self.host) or self.host in {"0.0.0.0", "::"}:  # noqa: S104 - every address
@@ -926,8 +934,8 @@ class StorageConfig(Section):
     )
     direct_url: SecretStr | None = Field(
         default=None,
-        description="The same database as url, without the pooler (PgBouncer) that url goes "
-        "through: each node has one connection that cannot be pooled.",
+        description="The same database as url, but without the pooler (PgBouncer): each node has "
+        "one connection that cannot be pooled.",
     )
     cluster: str = Field(
         default="",
@@ -938,21 +946,21 @@ class StorageConfig(Section):
         default=8.0,
         ge=1,
         le=300,
-        description="Seconds after which a silent node is given up, where many share the url.",
+        description="Seconds after which a silent node is considered gone.",
     )
     keep_months: Live[int] = Field(
         default=0,
         ge=0,
         le=1200,
-        description="Whole months, beside this one, for which what was said stays in the database "
-        "behind url; older ones are dropped for good, notes never. 0 keeps everything.",
+        description="Months, besides the current one, for which conversations stay in the "
+        "database behind url; older ones are deleted for good, notes never. 0 keeps everything.",
     )
     backup_hours: float = Field(
         default=24.0,
         ge=0,
         description="Hours between verified backups; 0: only when the log is full.",
     )
-    backups_kept: int = Field(default=7, ge=1, le=1000, description="How many backups are kept.")
+    backups_kept: int = Field(default=7, ge=1, le=1000, description="Number of backups kept.")
 
     @property
     def folder(self) -> Path:
@@ -965,28 +973,25 @@ class BackupConfig(Section):
 
     folder: Path | None = Field(
         default=None,
-        description="Folder on another disk into which backups of everything are written; without "
-        "one none are.",
+        description="Folder on another disk for full backups; without one none are made.",
     )
-    every_hours: float = Field(
-        default=24.0, gt=0, le=8760, description="Hours from one backup to the next."
-    )
-    kept: int = Field(default=7, ge=1, le=1000, description="How many of the newest are kept.")
+    every_hours: float = Field(default=24.0, gt=0, le=8760, description="Hours between backups.")
+    kept: int = Field(default=7, ge=1, le=1000, description="Number of newest backups kept.")
     kept_weeks: int = Field(
-        default=4, ge=0, le=1000, description="Weeks of which the newest backup is kept besides."
+        default=4, ge=0, le=1000, description="Weeks of which the newest backup is also kept."
     )
     passphrase: SecretStr | None = Field(
         default=None,
         min_length=1,
         max_length=4096,
-        description="What backups are sealed with; better set as CONFIDANT_BACKUP__PASSPHRASE, and "
-        "kept where the disk is not.",
+        description="Encrypts backups; better set as CONFIDANT_BACKUP__PASSPHRASE, and kept "
+        "somewhere other than the disk.",
     )
     test_days: float = Field(
         default=7.0,
         ge=0,
         le=3650,
-        description="Days between restores of the newest backup for a test; 0 makes none.",
+        description="Days between test restores of the newest backup; 0 makes none.",
     )
 
     @property
@@ -1004,7 +1009,7 @@ class SpeechConfig(Section):
         "confidant-bot[speech].",
     )
     base_url: str = Field(
-        default="https://api.openai.com/v1", min_length=1, description="Where that service is."
+        default="https://api.openai.com/v1", min_length=1, description="Address of the service."
     )
     api_key: SecretStr | None = Field(
         default=None, description="Its key; better set as CONFIDANT_SPEECH__API_KEY."
@@ -1012,24 +1017,27 @@ class SpeechConfig(Section):
     model: str = Field(
         default="whisper-1",
         min_length=1,
-        description='The service\'s name of a model; with "local" the folder of a Whisper model in '
-        "CTranslate2 form.",
+        description='The service\'s name for the model; with "local", the folder of a Whisper '
+        "model in CTranslate2 format.",
     )
     language: str = Field(
-        default="", description='What people speak, such as "de"; empty finds out each time.'
+        default="",
+        description='The language people speak, such as "de"; empty detects it each time.',
     )
     timeout: float = Field(
         default=60.0, gt=0, le=600, description="Longest wait for the service, in seconds."
     )
     reply: Literal["text", "voice"] = Field(
         default="text",
-        description='"voice": whoever asks in a voice message gets the answer as one too, after '
-        "its text, where the channel can; by base_url with /audio/speech.",
+        description='"voice": a voice message is also answered by voice, after the text, if the '
+        "channel can; uses base_url with /audio/speech.",
     )
     reply_model: str = Field(
-        default="tts-1", min_length=1, description="That service's name of the model that speaks."
+        default="tts-1", min_length=1, description="The service's name for the model that speaks."
     )
-    voice: str = Field(default="alloy", min_length=1, description="Its name of the voice.")
+    voice: str = Field(
+        default="alloy", min_length=1, description="The service's name for the voice."
+    )
 
     @model_validator(mode="after")
     def _reply_needs_a_service(self) -> SpeechConfig:
@@ -1051,12 +1059,12 @@ class LogConfig(Section):
     """`[log]`: what is told on standard error, never with message text."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least serious event told."
+        default="info", description="The least serious events to log."
     )
     format: LogForm = Field(
         default="auto",
-        description='"plain" tells a person what they must know, "console" and "json" every '
-        'event; "auto" is plain on a terminal and JSON elsewhere.',
+        description='"plain" shows a person only what matters, "console" and "json" every event; '
+        '"auto" is plain on a terminal and JSON elsewhere.',
     )
 
 

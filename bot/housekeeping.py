@@ -181,7 +181,6 @@ class Monitor:
         connections: Connections,
         memory: Memory,
         standing: Callable[[], Standing] | None,
-        *,
         speech: Tries,
     ) -> None:
         """`speech` is noted where voice messages are heard and spoken."""

@@ -360,13 +360,13 @@ def _apply(
 _CHOICES = frozenset({"model", "notices", "usage", "thinking"})
 
 
-def _is_counted(row: changes.Row) -> bool:
+def _is_counted(row: changes.RowChange) -> bool:
     """True for what people did: what the program itself keeps count of is not told."""
     is_choice = row.op == "UPDATE" and not _CHOICES.isdisjoint(row.values)
     return row.table in _TOLD_OF or (row.table == "sessions" and is_choice)
 
 
-def _index(tx: Transaction, row: changes.Row) -> None:
+def _index(tx: Transaction, row: changes.RowChange) -> None:
     """Find an entry by its words, as when it was stored."""
     number = int(str(row.key["seq"]))
     tx.forget_text(number)

@@ -28,11 +28,11 @@ from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.money import counts
 from bot.money.counts import Spent, spent_of
-from bot.money.limits import Account
+from bot.money.limits import BillingAccount
 from bot.sessions import store, unsaved
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
-from bot.sessions.store import Counted, Place, Session, StartedBy
+from bot.sessions.store import Place, Session, StartedBy, TurnCounts
 from bot.storage import Database, Transaction, insist
 
 COUNT_SECONDS = 5.0  # for the count of what ended in the middle: its program may be ending too
@@ -116,7 +116,7 @@ class UnitOfWork:
             unsaved.mark(self.tx, session.id, self.now)
 
     def append(
-        self, session_id: str, news: Sequence[NewEntry], counted: Counted | None = None
+        self, session_id: str, news: Sequence[NewEntry], counted: TurnCounts | None = None
     ) -> tuple[str, ...]:
         """Add to a transcript; the ids of the new entries."""
         appended = store.append(self.tx, session_id, news, self.now, counted)
@@ -276,8 +276,8 @@ class Committer:
 
     @asynccontextmanager
     async def charging(
-        self, account: Account, session_id: str, purpose: Purpose
-    ) -> AsyncGenerator[Account]:
+        self, account: BillingAccount, session_id: str, purpose: Purpose
+    ) -> AsyncGenerator[BillingAccount]:
         """Count what an account spends within an `async with`, whatever comes of it."""
         spent = partial(spent_of, account, account.payer.person, session_id, purpose)
         async with self.counting(account.clock, spent):

@@ -100,7 +100,7 @@ def _small(node: ast.expr) -> ast.expr:
 
 
 def _said(function: ast.AST) -> str:
-    """What a function says, whatever it is called and however large its letters are."""
+    """A function as text, without its name and the case of its letters."""
     folded = _Folded().visit(function)
     folded.name = ""
     return ast.dump(folded)
@@ -163,7 +163,7 @@ class Module:
 
 
 def noted(root: Path) -> Iterator[tuple[Path, dict[str, int | None]]]:
-    """How each mutant of each module ended; None if it was not tried."""
+    """The exit code of each mutant of each module; None if it was not tried."""
     for meta in sorted(root.rglob("*.py.meta")):
         yield meta.relative_to(root), json.loads(meta.read_bytes())["exit_code_by_key"]
 
@@ -209,7 +209,7 @@ Record = Mapping[str, Mapping[str, str]]  # "8/9" killed, by module and function
 
 
 def record_of(found: Collection[Module], before: Record) -> Record:
-    """What was found, over what was known before; functions with nothing killed are left out."""
+    """The results merged over earlier ones; functions with nothing killed are left out."""
     tried = {
         module.name: {name: f"{dead}/{n}" for name, (dead, n) in module.functions.items() if dead}
         for module in found

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 
 def complaints(report: str) -> list[str]:
-    """What is wrong with a report in JUnit's XML, as pytest writes it."""
+    """Complaints about a report in JUnit's XML, as pytest writes it."""
     root = ET.fromstring(report)  # noqa: S314  # written by our own run, just now
     cases = list(root.iter("testcase"))
     if not cases:

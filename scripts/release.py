@@ -33,7 +33,7 @@ Say = Callable[[str], object]
 
 
 class ReleaseError(Exception):
-    """What stands in the way of a release, in a sentence."""
+    """A reason why there can be no release, in a sentence."""
 
 
 def check_tree() -> str:

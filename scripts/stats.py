@@ -127,7 +127,7 @@ def measure(root: Path = ROOT) -> Figures:
 
 
 def on_the_path() -> Figures:
-    """How many functions and files one message passes, found by running the program."""
+    """Count the functions and files that one message passes, by running the program."""
     import uvloop  # noqa: PLC0415 (what only counts lines needs neither)
 
     from bench import journey, quiet  # noqa: PLC0415

@@ -28,7 +28,7 @@ Ask = Callable[[Sequence[str]], str]
 
 
 def complaints(ask: Ask) -> list[str]:
-    """What is missing, a line for each Python and machine that lacks something."""
+    """A line for each Python and machine that lacks a wheel."""
 
     def look(wanted: tuple[str, str]) -> str:
         python, machine = wanted

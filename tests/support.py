@@ -16,11 +16,14 @@ from zoneinfo import ZoneInfo
 import apsw
 import pytest
 
+from bot.agent.model_limits import ModelLimits
+from bot.agent.models import Writer
 from bot.agent.tools import Tool
 from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
-from bot.config import Config, Settings
-from bot.context import quoting
+from bot.config import Config, ContextConfig, Settings
+from bot.context import budget, quoting, tokens
+from bot.context.budget import Window
 from bot.coordination import Alone
 from bot.core import Core
 from bot.errors import ChannelError
@@ -176,6 +179,13 @@ def settings_of(**sections: Any) -> Settings:
     """The settings of a configuration with these tables."""
     agent = {"timezone": "UTC", **sections.pop("agent", {})}
     return Settings(Config.model_validate({"agent": agent, **sections}))
+
+
+def limits_of(model: Writer) -> ModelLimits:
+    """The limits of a model in a large window."""
+    window = Window(200_000, 200_000, "service", capped=False)
+    shares = budget.budget(window.tokens, ContextConfig(), 1_000)
+    return ModelLimits(model, "scripted", window, shares, 1.0, tokens.estimate)
 
 
 def rendered(messages: Sequence[Message]) -> str:

@@ -50,7 +50,7 @@ MAX_QUERY = 500  # characters
 Kind = (
     Change | Literal["", "remember", "find", "notes", "before", "forget", "about", "remind", "list"]
 )
-"""What a message asks for; `find` looks for something, `notes` is all that is noted of the person,
+"""The kind of request in a message; `find` looks for something, `notes` is all that is noted,
 `before` the end of the conversation before, `about` what the bot is; `list` lists reminders, and
 a `Change` changes one. Empty for everything else."""
 
@@ -143,10 +143,8 @@ def understand(text: str) -> Intent:
         kind = "list"
     elif _ABOUT.fullmatch(asked):
         kind = "about"
-    elif wishes.asks_for_notes(text):
-        kind = "notes"
-    elif wishes.asks_for_last_talk(text):
-        kind = "before"
+    elif asked_for := wishes.asks_to_read(text):
+        kind = "notes" if asked_for == "notes" else "before"
     elif sentences.is_question(text) or _ASKS.match(asked):
         query = text.strip()[:MAX_QUERY]
         return Intent("find", (query,)) if fulltext.has_content(query) else Intent("")
@@ -199,7 +197,7 @@ Answered = tuple[ToolUse, ToolResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class MessageIntent:
     """One message of the person, what it asks for, and the tools to ask: name and arguments.
 
     `offer` is a sentence of it that may be kept, where nothing is asked for.
@@ -291,7 +289,7 @@ def _text(request: Request, key: str, **values: object) -> str:
 # --- what was asked for --------------------------------------------------------------------------
 
 
-def _wish(request: Request, place: int) -> Wish:
+def _wish(request: Request, place: int) -> MessageIntent:
     """The wish of a message, and the tool calls it needs."""
     said = request.messages[place].text
     intent, offer = understand(said), ""
@@ -320,7 +318,7 @@ def _wish(request: Request, place: int) -> Wish:
         case _:
             pass
     asked_of = tuple(call for call in (*calls, *searches.items()) if call[0] in offered)
-    return Wish(said, intent, asked_of, offer)
+    return MessageIntent(said, intent, asked_of, offer)
 
 
 def _said_before(messages: Sequence[Message]) -> tuple[str, ...]:
@@ -330,7 +328,7 @@ def _said_before(messages: Sequence[Message]) -> tuple[str, ...]:
 
 
 def _time_of(found: When | Every | Next) -> Mapping[str, str]:
-    """When a reminder is to be said, as its tool wants it."""
+    """The time of a reminder as its tool takes it."""
     if isinstance(found, Next):
         return {"about": found.about}
     at = found.at if isinstance(found, When) else found.first
@@ -355,7 +353,7 @@ def _answered(request: Request) -> list[Answered]:
     return [(uses[each.tool_use_id], each) for each in results if each.tool_use_id in uses]
 
 
-def _taken(left: list[Answered], wish: Wish) -> list[Answered]:
+def _taken(left: list[Answered], wish: MessageIntent) -> list[Answered]:
     """The answers to a wish's calls, which come in the order of the wishes."""
     found: list[Answered] = []
     for name, _ in wish.calls:
@@ -378,7 +376,7 @@ def _is_news(offer: str, found: Sequence[Answered]) -> bool:
     return any(isinstance(result.value, Quoted) for _, result in found) and not is_known
 
 
-def _answer(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
+def _answer(request: Request, wish: MessageIntent, found: Sequence[Answered]) -> tuple[str, bool]:
     """The answer to a wish, and whether that says it all."""
     kind, words, is_whole = wish.intent.kind, "", True
     match kind:
@@ -482,7 +480,7 @@ OTHER_TIME = 0.5  # of what is of another time than was asked about, when someth
 BELIEVED_LESS = 0.5  # of what the bot said itself, and of what was struck out
 
 
-def _found(request: Request, wish: Wish, found: Sequence[Answered]) -> tuple[str, bool]:
+def _found(request: Request, wish: MessageIntent, found: Sequence[Answered]) -> tuple[str, bool]:
     values = [result.value for _, result in found]
     if all(isinstance(each, Refused) and each.hidden for each in values):
         return _text(request, "no_search"), True

@@ -1,4 +1,4 @@
-"""What the model is shown of memory unasked: before a conversation's first reply and later ones.
+"""Recall: the part of memory that the model is shown unasked, with each message.
 
 A conversation begins with notes, the conversation before and what a search finds; each later
 message gets the lines of memory that have to do with it. Both are put together within a time limit,
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
 from statistics import median
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import structlog
 
@@ -63,11 +63,16 @@ TWIN = 0.6  # of what was said stands in the note: with more in it the talk is w
 class Find:
     """Something that was found, as it is quoted.
 
-    `words` are those it was found for, and `origins` says whose words it may hold when it was said,
-    not noted. What was said has the `id` of its message, and `date` is when; `is_own` says that the
-    bot said it. `hit` is the index's, where that found it. `since` has the entries of a note by
-    their first lines: when each was said or last confirmed, as its note tells, and in words what no
-    heading over it says.
+    Attributes:
+        quote: the quote.
+        words: the words it was found for.
+        origins: whose words it may hold, when it was said and not noted.
+        id: that of the message, when it was said.
+        date: when it was said.
+        is_own: the bot said it.
+        hit: the index's, where that found it.
+        since: of a note's entries, by their first lines: when each was said or last confirmed, and
+            that in words unless a heading over it says so.
     """
 
     quote: Quote
@@ -174,6 +179,7 @@ _NAME = re.compile(
 )  # not where a sentence begins
 _WORD = re.compile(r"\w+")
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
@@ -196,11 +202,6 @@ class Shown:
     entries: Sequence[str] = ()
     before: str = ""
 
-    @property
-    def is_begun(self) -> bool:
-        """True when the conversation has begun."""
-        return bool(self.texts)
-
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -213,11 +214,12 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One turn's view, session and time; `until` is its deadline on the loop's clock."""
+    """One turn's view, session, time and options; `until` is its deadline on the loop's clock."""
 
     view: MemoryView
     session: Session
     now: datetime
+    config: MemoryConfig
     until: float
 
 
@@ -238,10 +240,6 @@ class Recaller:
         self._database = database
         self._searcher = searcher
 
-    @property
-    def _config(self) -> MemoryConfig:
-        return self._settings.now.memory
-
     async def recall(
         self, view: MemoryView, session: Session, words: str, now: datetime, shown: Shown
     ) -> Text | None:
@@ -249,36 +247,36 @@ class Recaller:
 
         None when memory has nothing to do with it, or nothing that the model is not shown anyway.
         """
-        share = shown.window // SHARE
-        if shown.is_begun:
+        config, share = self._settings.now.memory, shown.window // SHARE
+        if shown.texts:
             most = SHORT_TOKENS if shown.short else TOKENS
             share = min(most, shown.window // SMALL) * tokens.CHARACTERS_PER_TOKEN
         elif shown.short:
             share = min(share, SHORT_TOKENS * tokens.CHARACTERS_PER_TOKEN)
-        room = min(self._config.max_injected_chars, share)
+        room = min(config.max_injected_chars, share)
         if not view.space or room <= len(OPENING) + len(_CLOSING):
             return None
-        until = asyncio.get_running_loop().time() + self._config.recall_timeout
-        turn, words = _Turn(view, session, now, until), words[:MAX_QUERY]
-        if shown.is_begun:
+        until = asyncio.get_running_loop().time() + config.recall_timeout
+        turn, words = _Turn(view, session, now, config, until), words[:MAX_QUERY]
+        if shown.texts:
             return await self._later(turn, words, shown, room)
         before, notes, found = await asyncio.gather(
-            self._part("before", until, self._before, view, session, now, room),
-            self._part("notes", until, self._notes, view, now, room),
+            self._part("before", self._before, turn, room),
+            self._part("notes", self._notes, turn, room),
             self._first(turn, words),
         )
-        first, most = [*(before or ()), *(notes or ())], self._config.max_results * SHOWN
+        first, most = [*(before or ()), *(notes or ())], config.max_results * SHOWN
         return await asyncio.to_thread(_passages_of, first, found, shown.prompt, room, most)
 
     async def _later(self, turn: _Turn, words: str, shown: Shown, room: int) -> Text | None:
         """Recall for a later message; a short one is searched for with the ones before, too."""
-        if wishes.asks_for_notes(words):
+        if wishes.asks_to_read(words) == "notes":
             return await asyncio.to_thread(_lines_of, await self._newest(turn), shown, room)
         queries = [words] if words.strip() else []
         if len(words) < SHORT and shown.before:
             queries.append(f"{words}\n{shown.before}")
         searches = (
-            self._part("search", turn.until, self._search, turn, query, room, shown.entries)
+            self._part("search", self._search, turn, query, room, shown.entries)
             for query in queries
         )
         both = await asyncio.gather(*searches)
@@ -288,8 +286,8 @@ class Recaller:
             is_whole = is_whole and was_whole
             if is_near(hits, words):
                 found, said = await asyncio.gather(
-                    self._part("search", turn.until, self._quoted, turn, query, hits, room),
-                    self._part("said", turn.until, self._said, turn, query),
+                    self._part("search", self._quoted, turn, query, hits, room),
+                    self._part("said", self._said, turn, query),
                 )
                 every = _Found(found or (), said or (), is_whole and found is not None)
                 return await asyncio.to_thread(_lines_of, every, shown, room)
@@ -299,63 +297,68 @@ class Recaller:
         """Recall for a conversation's first message."""
         if not words.strip():
             return _Found(is_whole=True)
-        if wishes.asks_for_notes(words):
+        if wishes.asks_to_read(words) == "notes":
             return await self._newest(turn)
 
-        async def search() -> tuple[Sequence[Find], bool]:
+        async def search(turn: _Turn) -> tuple[Sequence[Find], bool]:
             hits, is_whole = await self._search(turn, words)
             return await self._quoted(turn, words, hits), is_whole
 
         found, said = await asyncio.gather(
-            self._part("search", turn.until, search),
-            self._part("said", turn.until, self._said, turn, words),
+            self._part("search", search, turn), self._part("said", self._said, turn, words)
         )
         hits, is_whole = found or ((), False)
         return _Found(hits, said or (), is_whole)
 
     async def _newest(self, turn: _Turn) -> _Found:
         """The notes themselves for whoever asks what is known; a search would find the question."""
-        limit = self._config.max_results
-        quotes = await self._part("newest", turn.until, newest, self._files, turn.view, limit)
-        finds = [Find(each, each.text) for each in quotes or ()]
-        return _Found(finds, is_whole=quotes is not None)
+
+        async def read(turn: _Turn) -> list[Find]:
+            quotes = await newest(self._files, turn.view, turn.config.max_results)
+            return [Find(each, each.text) for each in quotes]
+
+        finds = await self._part("newest", read, turn)
+        return _Found(finds or (), is_whole=finds is not None)
 
     async def _part(
-        self, name: str, until: float, work: Callable[..., Awaitable[T]], *given: object
+        self,
+        name: str,
+        work: Callable[Concatenate[_Turn, P], Awaitable[T]],
+        turn: _Turn,
+        *given: P.args,
+        **also: P.kwargs,
     ) -> T | None:
         """The result of one part of recall; None when it is late or fails."""
         try:
-            async with asyncio.timeout_at(until):
-                return await work(*given)
+            async with asyncio.timeout_at(turn.until):
+                return await work(turn, *given, **also)
         except TimeoutError:
-            log.warning("recall.late", part=name, seconds=self._config.recall_timeout)
+            log.warning("recall.late", part=name, seconds=turn.config.recall_timeout)
         except (ConfidantError, OSError) as error:
             log.warning("recall.failed", part=name, error=type(error).__name__)
         except Exception as error:  # noqa: BLE001 - ours; the message is answered all the same
             log.error("recall.failed", part=name, error=type(error).__name__)  # noqa: TRY400
         return None
 
-    async def _notes(self, view: MemoryView, now: datetime, budget: int) -> list[Find]:
+    async def _notes(self, turn: _Turn, budget: int) -> list[Find]:
         """The newest of today's and yesterday's notes."""
         found: list[Find] = []
         for back, (name, share) in enumerate(DAYS):
-            path = day_note(now - timedelta(days=back))
-            text = await self._files.ending(view, path, int(budget * share))
+            path = day_note(turn.now - timedelta(days=back))
+            text = await self._files.ending(turn.view, path, int(budget * share))
             found += [Find(Quote((path, name), text, path, 1))] if text else []
         return found
 
-    async def _before(
-        self, view: MemoryView, session: Session, now: datetime, budget: int
-    ) -> list[Find]:
+    async def _before(self, turn: _Turn, budget: int) -> list[Find]:
         """The conversation before in short, and its end."""
-        if session.key not in view.keys or session.previous is None:
+        session, previous = turn.session, turn.session.previous
+        if session.key not in turn.view.keys or previous is None:
             return []
-        previous = session.previous
         compaction, said = await self._database.read(
             lambda tx: _said_before(tx, session.key, previous)
         )
         earlier = compaction.summary if compaction is not None else ""
-        found = recap(said, now.tzinfo or UTC, int(budget * RECAP_SHARE), earlier)
+        found = recap(said, turn.now.tzinfo or UTC, int(budget * RECAP_SHARE), earlier)
         if found is None:
             return []
         summary: tuple[Whose, ...] = () if compaction is None else (compaction.origin,)
@@ -375,42 +378,50 @@ class Recaller:
 
         return await self._database.read(work)
 
-    def _most(self, room: int) -> int:
-        """The number of passages to search for; with `room`, of passages to take lines from."""
-        return PASSAGES if room else self._config.max_results * MORE
-
     async def _search(
-        self, turn: _Turn, words: str, room: int = 0, without: Collection[str] = ()
+        self,
+        turn: _Turn,
+        words: str,
+        room: int = 0,
+        without: Collection[str] = (),
+        *,
+        only_notes: bool = False,
     ) -> tuple[list[Hit], bool]:
         """Hits of the index that have not faded, without the messages `without`.
 
         With `room` the best lines, in twice as much. False with it when something may have been
         missed.
         """
-        view, most, today = turn.view, self._most(room), turn.now.date()
+        view = turn.view
+        every = (each for each in view.partitions if not (only_notes and each.startswith(TALK)))
         found = await self._searcher.search(
-            words, view.partitions, most, today=today, room=2 * room, without=without
+            words,
+            tuple(every),
+            PASSAGES if room else turn.config.max_results * MORE,
+            today=turn.now.date(),
+            room=2 * room,
+            without=without,
         )
         if found.is_partial:
             log.warning("recall.partial", why="; ".join(found.degraded))
-        return _recallable(view, found.hits), not found.is_partial
+        hits = [hit for hit in found.hits if may_see(view, hit) and hit.strength >= FADED]
+        return hits, not found.is_partial
 
     async def _quoted(
         self, turn: _Turn, words: str, hits: Sequence[Hit], room: int = 0
     ) -> list[Find]:
         """Hits as they are quoted, without what in them came from elsewhere, or has faded."""
-        view, most, today = turn.view, self._most(room), turn.now.date()
+        view = turn.view
         if hits and not any(map(is_file, hits)):
             # What is talked of again and again would take all places, and notes are the truth.
-            notes = tuple(each for each in view.partitions if not each.startswith(TALK))
-            more = await self._searcher.search(words, notes, most, today=today, room=2 * room)
-            hits = [*_recallable(view, more.hits), *hits]
+            notes, _ = await self._search(turn, words, room, only_notes=True)
+            hits = [*notes, *hits]
         ids = [hit.path for hit in hits if not is_file(hit)]
         said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.content) for entry in said}
         hits = [hit for hit in hits if is_file(hit) or hit.path in origins]  # that are in sight
         own = {entry.id for entry in said if entry.role == "assistant"}
-        aging = await self._uses.aging(view.spaces, today)
+        aging = await self._uses.aging(view.spaces, turn.now.date())
         pieces: list[Find] = []
         for hit, (text, _) in zip(hits, await parted(self._files, view, hits), strict=True):
             plain = markdown.readable(_unfaded(hit, text, aging)).strip()
@@ -422,11 +433,6 @@ class Recaller:
             since = _since(hit.path, text) if hit.source == "memory" else {}
             pieces.append(Find(quoted, plain, whose, id_, date, hit.path in own, hit, since))
         return pieces
-
-
-def _recallable(view: MemoryView, hits: Sequence[Hit]) -> list[Hit]:
-    """Those of some hits that a view may see and that have not faded."""
-    return [hit for hit in hits if may_see(view, hit) and hit.strength >= FADED]
 
 
 def _unfaded(hit: Hit, text: str, aging: Aging) -> str:

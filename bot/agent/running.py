@@ -1,4 +1,4 @@
-"""What is at work for each conversation now, so that `/stop` and a block reach it."""
+"""Work in progress for each conversation, so that `/stop` and a block can end it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bot.errors import StorageError
 from bot.identity import Conversation
 
 Stage = Literal["reply", "room", "summary", "task"]
-"""What it is at: a reply with all that comes before it (voice, files, recall), the summary that
+"""The stage of work: a reply with all that comes before it (voice, files, recall), the summary that
 makes room for one, a summary that was asked for, or a task that was set for this time.
 """
 

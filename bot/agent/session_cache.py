@@ -12,14 +12,14 @@ from typing import Any, cast
 import orjson
 from cachetools import LRUCache
 
-from bot.agent.limits import ModelLimits
+from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS
 from bot.config import Settings
 from bot.context import prompt, tokens
-from bot.context.history import History, Line
+from bot.context.history import History, HistoryMessage
 from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.identity.view import MemoryView, is_owners_own
@@ -41,11 +41,16 @@ MAX_MESSAGES = 4_000  # of a transcript that are read back; the window is smalle
 class CachedSession:
     """A session in memory.
 
-    `snapshots` is what its requests begin with, by view and tools; those in `unsaved` are not on
-    disk yet, and `begins` says with which of them the latest request of a view began.
-    `called_at` is when its model was last asked, in ms, or 0; `hidden` how much was hidden of it
-    (`store.hidden_count`) when it was read; `version` is that of the row the history belongs to,
-    which `session` may be ahead of.
+    Attributes:
+        session: its row.
+        history: the messages a model sees of it.
+        snapshots: what its requests begin with, by view and tools.
+        unsaved: the names of snapshots that are not on disk yet.
+        begins: the name of the snapshot with which the latest request of a view began.
+        called_at: when its model was last asked, in ms, or 0.
+        hidden: how much was hidden of it (`store.hidden_count`) when it was read.
+        version: that of the row the history belongs to, which `session` may be ahead of.
+        fixed: tokens of each snapshot.
     """
 
     session: Session
@@ -56,7 +61,7 @@ class CachedSession:
     called_at: int = 0
     hidden: int = 0
     version: int = 0
-    fixed: dict[str, int] = field(default_factory=dict[str, int])  # tokens of each snapshot
+    fixed: dict[str, int] = field(default_factory=dict[str, int])
 
     def snapshot_of(self, view: str) -> str:
         """The name of the snapshot that the requests of a view begin with."""
@@ -172,7 +177,7 @@ def _load(tx: Transaction, session_id: str, count: Count) -> CachedSession:
     )
 
 
-def _with_pictures(tx: Transaction, lines: list[Line]) -> list[Line]:
+def _with_pictures(tx: Transaction, lines: list[HistoryMessage]) -> list[HistoryMessage]:
     """The lines with their pictures at hand."""
     blocks = (block for line in lines for block in line.message.blocks)
     refs = [block.ref for block in blocks if isinstance(block, Picture)]

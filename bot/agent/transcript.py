@@ -11,7 +11,7 @@ from typing import Any, cast, get_args
 import orjson
 
 from bot import messages
-from bot.context.history import Line
+from bot.context.history import HistoryMessage
 from bot.errors import ModelBadReply
 from bot.messages import Block, Canned, Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
 from bot.sessions.entries import Entry, NewEntry
@@ -131,11 +131,11 @@ def _bounded(digits: str) -> int | float:
     return number if -(2**63) <= number < 2**63 else float(number)
 
 
-def lines_of(found: Sequence[Entry]) -> list[Line]:
+def lines_of(found: Sequence[Entry]) -> list[HistoryMessage]:
     """The lines of a conversation, from its entries."""
     kept = {entry.id: entry.at for entry in found}
     pairs = _repaired((entry.id, message_of(entry)) for entry in found)
-    return [Line(id_, kept[id_], message) for id_, message in pairs]
+    return [HistoryMessage(id_, kept[id_], message) for id_, message in pairs]
 
 
 def repaired(messages: Iterable[Message]) -> list[Message]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import structlog
 
-from bot.agent.models import Purpose, Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
+from bot.agent.models import Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
 from bot.agent.models.speed import time_limit
 from bot.agent.tools import DecidedCall, ToolContext
 from bot.agent.tools.toolbox import Toolbox
@@ -22,8 +22,7 @@ from bot.agent.transcript import message_of, repaired, storable
 from bot.config import OFFLINE, Thinking
 from bot.context import tokens
 from bot.context.history import size_of
-from bot.context.quoting import Said
-from bot.context.tokens import Count, Folding
+from bot.context.tokens import Folding
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.i18n import text
 from bot.memory.notes import Place, listed
@@ -33,13 +32,16 @@ from bot.sessions.approvals import Question
 from bot.storage import Transaction
 from bot.unicode import well_formed
 
+if TYPE_CHECKING:  # it imports the models, one of which imports this
+    from bot.agent.model_limits import ModelLimits
+
 
 class Meter:
     """Adds up what calls use, by model, also of those that end in the middle.
 
     A service says at the end of a call what it used, some also when it begins. Where one ended
     before that was said, or never says it, what was sent and written counts as it is weighed here:
-    it is charged. Work that somebody pays for has an `Account` (`bot.money.limits`), which asks
+    it is charged. Work that somebody pays for has a `BillingAccount` (`bot.money`), which asks
     before each call; this one lets every call be made.
     """
 
@@ -74,7 +76,7 @@ class Meter:
     async def stream(
         self, model: Writer, request: Request, weigh: Callable[[], int], name: str = ""
     ) -> AsyncGenerator[TextDelta | Reply]:
-        """What a model writes: every call of the program is made here.
+        """Stream a model's reply; every call of the program is made here.
 
         `weigh` says how many tokens were written so far, `name` is the model's full name where the
         request has another.
@@ -283,33 +285,38 @@ _FAILURES: Mapping[StopReason, type[ModelError]] = {
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """Input of a turn. `history` ends before the person's new `messages`.
+    """Input of a turn.
 
-    `used` is how many tokens everything before `messages` comes to; no request may have more than
-    `token_limit`. `on_context` hears how full the window is after each step. `decided` are calls
-    that the messages decide about: they come first. `folding` is the history's, `thinking` what
-    the person chose. When the turn is `unasked`, in a room or for a task, nothing is sent of a
-    reply with a silent token at an end.
+    Attributes:
+        limits: the model, and how much of its window may be used.
+        system: the system prompt.
+        history: the messages before the person's new ones.
+        messages: the person's new messages.
+        context: whom the tools work for.
+        language: the person's ("en", "zh").
+        max_steps: replies that may call tools.
+        timeout: seconds for all of it.
+        tools: the tools that are offered.
+        used: tokens of everything before `messages`.
+        cite: files may be named.
+        on_context: hears how full the window is after each step.
+        decided: calls that the messages decide about; they are carried out first.
+        thinking: what the person chose.
+        folding: that of the history.
+        unasked: nobody waits for it (a room, a task): a reply with a silent token is not sent.
     """
 
-    model: Writer
-    model_name: str
+    limits: ModelLimits
     system: str
     history: tuple[Message, ...]
     messages: tuple[Message, ...]
     context: ToolContext
     language: str
-    max_tokens: int
     max_steps: int
     timeout: float  # seconds
     tools: tuple[ToolSpec, ...] = ()
     used: int = 0
-    token_limit: int = sys.maxsize
-    count: Count = tokens.estimate
-    factor: float = 1.0  # what this model's own counts come to for one token of `count`
-    purpose: Purpose = "chat"
     cite: bool = True
-    said: tuple[Said, ...] = ()
     on_context: OnContext | None = None
     decided: tuple[DecidedCall, ...] = ()
     thinking: Thinking = ""
@@ -321,23 +328,27 @@ class TurnRequest:
 class TurnResult:
     """The result of a turn.
 
-    `messages` begins with the person's own and is what the transcript gets. `reply` is what the
-    person reads, partial when `stopped`; `silent` says that the model chose to say nothing. With
-    `error` set the model failed after that much. `used` is what `usage` is made of, by model.
-    `context_tokens` is what the last call reported to be in the window, without what the model
-    thought and no later request has; 0 when it reported nothing, or nothing that can be believed;
-    `only_thought` says that there is no reply because the model did nothing but think;
-    `model` is the full name of the model that wrote the last reply, where several could have;
-    `left_out` is what a model did not take, as in `Reply`;
-    `was_cut` says that results were cut in it, `exhausted` that it used all its steps on tools and
-    had nothing to say in the end. `asked` is the call that it ended with because the person has to
-    be asked about it.
+    Attributes:
+        messages: the person's messages and what followed, for the transcript.
+        reply: the words that the person reads; partial when `stopped`.
+        stop: why the last reply ended.
+        used: usage by model.
+        context_tokens: tokens in the window by the last report, without thoughts that no later
+            request has; 0 without a plausible report.
+        stopped: somebody ended it.
+        silent: the model chose to say nothing.
+        exhausted: all steps went into tools, and the model said nothing in the end.
+        was_cut: results were cut to make room.
+        asked: the call that the person has to be asked about; it ended the turn.
+        error: the failure of the model, after `messages`.
+        model: the full name of the model that wrote the last reply, where several could have.
+        left_out: parts of the request that a model did not take, as in `Reply`.
+        only_thought: there is no reply because the model only thought.
     """
 
     messages: tuple[Message, ...]
     reply: str
     stop: StopReason = "end"
-    usage: Usage = field(default_factory=Usage)
     used: Mapping[str, Usage] = field(default_factory=dict[str, Usage])
     context_tokens: int = 0
     stopped: bool = False
@@ -349,6 +360,11 @@ class TurnResult:
     model: str = ""
     left_out: tuple[str, ...] = ()
     only_thought: bool = False
+
+    @property
+    def usage(self) -> Usage:
+        """The usage of all models together."""
+        return sum(self.used.values(), Usage())
 
 
 class Turn:
@@ -441,8 +457,6 @@ class Turn:
             elif reply.stop != "paused":
                 return reply.stop
         log.warning("turn.too_many_steps", steps=asked.max_steps)
-        if asked.purpose != "chat":
-            return "end"
         reply = await self._reply(_LAST_WORD, may_call=False)
         self._exhausted = not reply.message.text.strip()
         return "end" if reply.stop in {"tool_use", "paused"} else reply.stop
@@ -472,24 +486,22 @@ class Turn:
             ModelError: the model failed, or the request does not fit.
         """
         self._make_room()
-        asked, window = self._request, self._request.context.window
+        asked, limits, window = self._request, self._request.limits, self._request.context.window
         last_word = (Message("user", (Text(note, note=True),)),) if note else ()
-        longest = asked.max_tokens
+        longest = limits.budget.output
         if self._used + longest > window:
-            longest = min(longest, window - asked.token_limit)  # what is kept free
+            longest = min(longest, window - limits.budget.hard)  # what is kept free
         request = Request(
-            model=asked.model_name,
+            model=limits.name,
             system=asked.system,
             messages=(*asked.history, *self._shown, *last_word),
             tools=asked.tools,
             max_tokens=longest,
             thinking=asked.thinking,
             language=asked.language,
-            purpose=asked.purpose,
             now=asked.context.now,
             begins=len(asked.history),
             cite=asked.cite,
-            said=asked.said,
             may_call=may_call,
             deadline=self._limit.when() if self._limit is not None else None,
             on_usage=self._meter.hear,
@@ -499,7 +511,7 @@ class Turn:
             tokens=self._used,
         )
         reply: Reply | None = None
-        async with aclosing(self._meter.stream(asked.model, request, self._weigh)) as events:
+        async with aclosing(self._meter.stream(limits.model, request, self._weigh)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     self._write(event.text, anew=event.anew)
@@ -529,7 +541,7 @@ class Turn:
         self._left_out |= dict.fromkeys(reply.left_out)
         reported, estimated = reply.usage.context_tokens, self._used + thought
         if not tokens.is_plausible(reported, estimated):
-            name = self._model or asked.model_name
+            name = self._model or limits.name
             log.warning("usage.not_believed", model=name, reported=reported, estimated=estimated)
             reported = 0
         self._context_tokens = reported
@@ -576,11 +588,12 @@ class Turn:
         self._used += self._weight((message,))
 
     def _tokens(self, words: str) -> int:
-        return round(self._request.count(words) * self._request.factor)
+        limits = self._request.limits
+        return round(limits.count(words) * limits.factor)
 
     def _weight(self, messages: Sequence[Message]) -> int:
-        asked = self._request
-        return round(sum(size_of(m, asked.count) for m in messages) * asked.factor)
+        limits = self._request.limits
+        return round(sum(size_of(m, limits.count) for m in messages) * limits.factor)
 
     def _make_room(self) -> None:
         """Cut this turn's own results when the next request would not fit, oldest first.
@@ -588,13 +601,14 @@ class Turn:
         Raises:
             ModelContextFull: it would not fit without them either.
         """
+        most = self._request.limits.budget.hard
         for index, message in enumerate(self._shown):
-            if self._used <= self._request.token_limit:
+            if self._used <= most:
                 return
             cut = _cut(message)
             self._used += self._weight((cut,)) - self._weight((message,))
             self._shown[index] = cut
-        if self._used > self._request.token_limit:
+        if self._used > most:
             raise ModelContextFull("the messages alone fill the window")
 
     def _text(self) -> str:
@@ -614,7 +628,6 @@ class Turn:
             messages=tuple(repaired(messages)),
             reply=reply,
             stop=stop,
-            usage=self._meter.usage,
             used=self._meter.used,
             context_tokens=max(0, self._context_tokens - self._thought_tokens),
             stopped=stopped,

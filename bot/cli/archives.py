@@ -27,13 +27,13 @@ from bot.portability import backup as making
 from bot.portability import places, swap
 from bot.portability import restore as restoring
 from bot.portability.archive import WORKSPACE
-from bot.portability.move import Advance, Move, Moved, Told
-from bot.portability.places import Place
-from bot.portability.restore import Done, Passphrase
+from bot.portability.move import Advance, Move, Moved, MoveStep
+from bot.portability.places import Home
+from bot.portability.restore import Passphrase, RestoredBackup
 from bot.storage import backup
 from bot.storage.files import DATABASE_NAME, DataDirLock, must_not_be_erasing, must_not_be_restoring
 
-# `confidant move`: everything from a storage folder into a PostgreSQL, and back again.
+# `confidant move`: everything between a storage folder and a PostgreSQL, either way.
 
 _SCHEMES = ("postgresql://", "postgres://")
 
@@ -41,15 +41,15 @@ _SCHEMES = ("postgresql://", "postgres://")
 def move(
     to: Annotated[
         str,
-        typer.Option("--to", help="postgresql://… or a folder; empty, or one this was begun with."),
+        typer.Option("--to", help="postgresql://… or a folder; either must be empty."),
     ],
     *,
     config: ConfigOption = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Move conversations and notes into a PostgreSQL, or into a folder, and compare them.
+    """Move conversations and notes into a PostgreSQL or a folder, and compare the two.
 
-    Where they are now nothing is changed. After a kill or an error the same command goes on.
+    The source is not changed. After an interruption, run the same command again.
     """
     loaded = load(config, quiet=True)
     if "://" in to and not is_url(to):
@@ -57,7 +57,7 @@ def move(
     words = for_people if sys.stdout.isatty() else _for_machines
     with progress("Moving", unit="steps", quiet=quiet) as bar:
 
-        def tell(told: Told) -> None:
+        def tell(told: MoveStep) -> None:
             bar.say(words(told))
 
         moved, name = asyncio.run(_move(loaded.config, to, tell, bar.at))
@@ -66,7 +66,7 @@ def move(
 
 
 async def _move(
-    config: Config, to: str, tell: Callable[[Told], None], advance: Advance
+    config: Config, to: str, tell: Callable[[MoveStep], None], advance: Advance
 ) -> tuple[Moved, str]:
     async with AsyncExitStack() as stack:
         source = await stack.enter_async_context(_source(config))
@@ -75,38 +75,38 @@ async def _move(
         return moved, target.name
 
 
-def _source(config: Config) -> AbstractAsyncContextManager[Place]:
-    """Where everything is, by the configuration."""
+def _source(config: Config) -> AbstractAsyncContextManager[Home]:
+    """The store that the configuration names."""
     url = reveal(config.storage.url)
     if url:
         return places.server(url, config.storage.node_timeout)
     return places.folder(config.storage.folder, config.workspace)
 
 
-def _target(config: Config, to: str) -> AbstractAsyncContextManager[Place]:
+def _target(config: Config, to: str) -> AbstractAsyncContextManager[Home]:
     if is_url(to):
         return places.server(to, config.storage.node_timeout)
     return places.folder(Path(to).expanduser())
 
 
-def for_people(told: Told) -> str:
+def for_people(told: MoveStep) -> str:
     """One line for each table."""
     if told.state == "again":
-        return f"{told.what:<14} changed since the last try; it is moved anew"
-    return f"{told.what:<14} {told.rows:>9}  moved and equal  {told.digest[:12]}"
+        return f"{told.what:<14} changed since the last attempt; moved again"
+    return f"{told.what:<14} {told.rows:>9}  moved, identical  {told.digest[:12]}"
 
 
-def _for_machines(told: Told) -> str:
+def _for_machines(told: MoveStep) -> str:
     return orjson.dumps(asdict(told)).decode()
 
 
 def move_outcome(moved: Moved, name: str, config: Config, to: str) -> list[str]:
-    """What a move came to, and what to do now, in words; no password is shown."""
+    """Describe the result of a move and what to do next, without passwords."""
     if moved.was_done:
-        return [f"Everything was moved to {name} before. Nothing was changed."]
-    lines = [f"Everything is in {name} now, and equal. Where it comes from nothing was changed."]
+        return [f"Everything was already moved to {name}. Nothing was changed."]
+    lines = [f"Everything is in {name} now and was compared. The source was not changed."]
     if moved.others:
-        lines.append(f"Left where they are, as they are no notes: {counted(moved.others, 'file')}.")
+        lines.append(f"Not moved because they are not notes: {counted(moved.others, 'file')}.")
     return [*lines, *how_to_run(to, config)]
 
 
@@ -116,10 +116,10 @@ def is_url(to: str) -> bool:
 
 
 def how_to_run(to: str, config: Config) -> list[str]:
-    """What to write where, so that the program runs on another place; no password is shown."""
+    """Say what to configure to run on the new storage, without passwords."""
     if is_url(to):
         return [
-            "To run on it, put this into .env, with the password if it has one:",
+            "To run on it, put this into .env, with the password if there is one:",
             f"  CONFIDANT_STORAGE__URL={_without_password(to)}",
         ]
     folder = Path(to).expanduser().resolve()
@@ -131,7 +131,7 @@ def how_to_run(to: str, config: Config) -> list[str]:
 
 
 def _without_password(url: str) -> str:
-    """A URL as it may stand on a terminal."""
+    """Mask the password in a URL."""
     return re.sub(r"(://[^:/@]*:)[^@]*(@)|(password=)[^&]*", r"\1\3…\2", url)
 
 
@@ -143,10 +143,10 @@ def make(
     *,
     config: ConfigOption = None,
     words: PassphraseFile = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for a passphrase to seal it.")] = False,
+    ask: Annotated[bool, typer.Option("--ask", help="Ask for a passphrase to encrypt it.")] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write conversations, notes and all else into one file; the bot may run meanwhile."""
+    """Write everything into one file. The bot may be running."""
     loaded = load(config, quiet=True)
     passphrase = _read(words) if words is not None else _asked_twice() if ask else None
     passphrase = passphrase or reveal(loaded.config.backup.passphrase) or None
@@ -171,14 +171,16 @@ def make(
         f"{counted(made.manifest.rows['sessions'], 'conversation')}."
     )
     if made.left:
-        typer.echo(f"Links and other things that are no plain files were left out: {made.left}.")
+        typer.echo(f"Left out because they are not plain files (links and such): {made.left}.")
     if passphrase is None:
-        typer.echo("It is not sealed: whoever has the file can read it. --ask takes a passphrase.")
+        typer.echo(
+            "It is not encrypted: anyone with the file can read it. --ask sets a passphrase."
+        )
 
 
 def choose(
     archive: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="A file that backup wrote.")
+        Path | None, typer.Argument(metavar="FILE", help="A file made by backup.")
     ] = None,
     *,
     config: ConfigOption = None,
@@ -186,22 +188,23 @@ def choose(
     to: Annotated[
         str,
         typer.Option(
-            "--to", help="Elsewhere: postgresql://… of an empty database, or another folder."
+            "--to",
+            help="Restore elsewhere: postgresql://… (an empty database) or a folder.",
         ),
     ] = "",
-    check: Annotated[bool, typer.Option("--check", help="Only look whether it can be.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only test the restore.")] = False,
     finish: Annotated[
         bool, typer.Option("--finish", help="Complete a restore that was interrupted.")
     ] = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Put what a backup holds in the place of what is there, which is kept aside.
+    """Restore a backup; the current contents are kept aside.
 
-    All of it is checked before anything is touched. The bot must not run meanwhile.
+    Everything is checked before anything is changed. The bot must be stopped.
     """
     if archive is None or finish:
         if archive is not None or not finish or check or to:
-            raise ArchiveError("Name the backup to restore, or only --finish.")
+            raise ArchiveError("Name the backup to restore, or give only --finish.")
         _finish(config)
     elif _is_copy(archive) and not to:
         _put_back(archive.expanduser(), config, check=check)
@@ -214,7 +217,7 @@ def choose(
 def _restore(
     archive: Path, config: Path | None, words: Path | None, to: str, *, quiet: bool
 ) -> None:
-    """Put what a backup holds in the place of what is there, or elsewhere."""
+    """Restore a backup here or elsewhere."""
     loaded = load(config, quiet=True)
     if "://" in to and not is_url(to):
         raise ConfigError("--to takes postgresql://… or a folder.")
@@ -225,7 +228,7 @@ def _restore(
         asked = _passphrase(archive, words, loaded.config)
         done = asyncio.run(_restored(archive.expanduser(), loaded.config, asked, to, bar, copying))
     if done is None:
-        typer.echo(f"Everything of {archive.name} was restored there before. Nothing was changed.")
+        typer.echo(f"{archive.name} was already restored there. Nothing was changed.")
         return
     rows, made_at = done.manifest.rows, local_time(done.manifest.head.made_at)
     typer.echo(
@@ -235,28 +238,28 @@ def _restore(
         f"{counted(len(done.manifest.members), 'file')}."
     )
     if done.aside is not None:
-        typer.echo(f"What was there is kept in {done.aside}.")
+        typer.echo(f"The previous contents are kept in {done.aside}.")
     if done.forgotten:
         typer.echo(
-            f"What was forgotten since then stays forgotten: {counted(done.forgotten, 'place')}."
+            f"What was forgotten since then stays forgotten ({counted(done.forgotten, 'place')})."
         )
     if done.kept:
         typer.echo(
-            f"Left as they are now: {counted(done.kept, 'note')} of people who had something "
+            f"Left as they are: {counted(done.kept, 'note')} of people who had something "
             "forgotten since then."
         )
     if done.others:
-        typer.echo(f"Not restored, as they are no notes: {counted(done.others, 'file')}.")
+        typer.echo(f"Not restored because they are not notes: {counted(done.others, 'file')}.")
     for line in how_to_run(to, loaded.config) if to else ():
         typer.echo(line)
 
 
 async def _restored(
     archive: Path, config: Config, asked: Passphrase, to: str, *bars: Progress
-) -> Done | None:
-    """Restore a backup; None when it was restored there before.
+) -> RestoredBackup | None:
+    """Restore a backup; return None if it was already restored there.
 
-    `bars` show how much of the file is read, and how far a server is.
+    `bars` show how much of the file was read, and the progress of a server.
     """
     bar, copying = bars
     url = reveal(config.storage.url)
@@ -282,40 +285,40 @@ async def _restored(
 
 
 def _is_copy(archive: Path) -> bool:
-    """True for a copy of the database, such as an upgrade leaves behind."""
+    """True for a plain copy of the database, as an upgrade leaves behind."""
     try:
         return backup.is_database(archive.expanduser())
-    except OSError:  # said better where it is unpacked
+    except OSError:  # reported when it is unpacked
         return False
 
 
 def _put_back(copy: Path, config: Path | None, *, check: bool) -> None:
-    """Put a copy of the database in its place, or only look at it."""
+    """Put a copy of the database in place, or only check it."""
     folder = load(config, quiet=True).config.storage.folder
     if check:
         version = backup.usable_version(copy)
-        typer.echo(f"{copy} is whole and has tables of version {version}. Nothing was changed.")
+        typer.echo(f"{copy} is intact and has schema version {version}. Nothing was changed.")
         return
     with DataDirLock(folder):
         must_not_be_restoring(folder)
         must_not_be_erasing(folder)
         aside = backup.put_back(folder / DATABASE_NAME, copy, system_clock())
-    typer.echo(f"The database is {copy} now. What was said since then is read back at the start.")
+    typer.echo(f"The database is {copy} now. The next start applies what was said since then.")
     if aside is not None:
-        typer.echo(f"What was there is kept in {aside}.")
+        typer.echo(f"The previous database is kept in {aside}.")
 
 
 def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: bool) -> None:
-    """Restore a backup into a folder that is thrown away."""
+    """Restore a backup into a temporary folder."""
     loaded = load(config, quiet=True).config
     archive, folder = archive.expanduser(), loaded.storage.folder
     with progress("Checking", total=_size(archive), unit=BYTES, quiet=quiet) as bar:
         asked = _passphrase(archive, words, loaded)
         manifest = asyncio.run(restoring.rehearse(archive, folder, asked, bar.advance))
     typer.echo(
-        f"{archive.name} can be restored: of {local_time(manifest.head.made_at)}, "
+        f"{archive.name} can be restored: from {local_time(manifest.head.made_at)}, "
         f"{counted(manifest.rows['sessions'], 'conversation')}, "
-        f"{counted(len(manifest.members), 'file')}, all as they were. Nothing was changed."
+        f"{counted(len(manifest.members), 'file')}, all identical. Nothing was changed."
     )
 
 
@@ -323,12 +326,12 @@ def _finish(config: Path | None) -> None:
     """Complete a restore that was interrupted."""
     folder = load(config, quiet=True).config.storage.folder
     aside = swap.finish(folder)
-    kept = f" What was there is kept in {aside}." if aside is not None else ""
+    kept = f" The previous contents are kept in {aside}." if aside is not None else ""
     typer.echo(f"The restore is complete.{kept}")
 
 
 def _size(archive: Path) -> int | None:
-    """How large a backup is; None for what cannot be read, which is told by whoever reads it."""
+    """The size of a backup; None if it cannot be read, which is reported on reading."""
     try:
         return archive.expanduser().stat().st_size
     except OSError:
@@ -336,7 +339,7 @@ def _size(archive: Path) -> int | None:
 
 
 def _passphrase(archive: Path, words: Path | None, config: Config) -> Passphrase:
-    """That of the file that is named, or of the configuration; else somebody is asked for it."""
+    """Read the passphrase from the named file or the configuration; else ask for it."""
 
     def ask() -> str:
         if words is not None:
@@ -361,5 +364,5 @@ def _read(path: Path) -> str:
         raise ConfigError(f"The passphrase cannot be read from {path}.") from exc
     passphrase = found.rstrip("\r\n")
     if not passphrase or len(passphrase) > _LONGEST or "\n" in passphrase:
-        raise ConfigError(f"{path} must hold a passphrase, and nothing else, on one line.")
+        raise ConfigError(f"{path} must hold a passphrase on one line, and nothing else.")
     return passphrase

@@ -1,4 +1,4 @@
-"""What the commands share: reading the configuration, opening the database, the event loop."""
+"""Shared by the commands: reading the configuration, opening the database, the event loop."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def load(
 
     Args:
         config: the file; None looks where it usually is.
-        quiet: log errors alone, and warn of nothing.
-        form: of the log, before what the configuration says.
-        warn: is told what is odd in the configuration; standard error when None.
+        quiet: log errors only, and do not warn.
+        form: the log's format, instead of the configured one.
+        warn: called with each warning about the configuration; None writes to standard error.
 
     Raises:
         ConfigError: it has mistakes; the message lists them all.
@@ -61,7 +61,7 @@ def load(
 
 
 def _not_read(loaded: Loaded, cwd: Path) -> str:
-    """What is told where the bot that runs has read other files than this command; or empty."""
+    """A warning if the running bot reads other files than this command; else empty."""
     page = served(loaded.config.storage.folder)
     if page is None or page.started_in in {cwd, loaded.file and loaded.file.resolve().parent}:
         return ""
@@ -69,8 +69,8 @@ def _not_read(loaded: Loaded, cwd: Path) -> str:
     if not there:
         return ""
     return (
-        f"The bot that runs was started in {page.started_in}. This command does not read what is "
-        f"set there ({', '.join(there)}): start it there, or name a file with --config."
+        f"The running bot was started in {page.started_in}. This command does not read the files "
+        f"there ({', '.join(there)}): run it there, or name a file with --config."
     )
 
 
@@ -79,12 +79,12 @@ def _warn(words: str) -> None:
 
 
 def local_time(at: int) -> str:
-    """A time in ms since the epoch, on this machine's clock."""
+    """A time in ms since the epoch as local time."""
     return to_the_minute(at, None)
 
 
 def reading(config: Config, work: Callable[[Transaction], T]) -> T:
-    """Look into the database of a bot that may be running meanwhile, without holding it up.
+    """Read from the database; the bot may be running and is not held up.
 
     Raises:
         StorageError: there is no database yet, or it cannot be used.
@@ -93,7 +93,7 @@ def reading(config: Config, work: Callable[[Transaction], T]) -> T:
 
 
 def writing(config: Config, work: Callable[[Transaction], T]) -> T:
-    """Run one transaction on the database of a bot that may be running meanwhile.
+    """Run one transaction on the database; the bot may be running.
 
     Raises:
         StorageError: there is no database yet, or it cannot be used.
@@ -102,7 +102,7 @@ def writing(config: Config, work: Callable[[Transaction], T]) -> T:
 
 
 def with_database(config: Config, use: Callable[[Database], Coroutine[Any, Any, T]]) -> T:
-    """Use the database of a bot that may be running meanwhile.
+    """Use the database; the bot may be running.
 
     Raises:
         StorageError: there is no database yet, or it cannot be used.
@@ -117,7 +117,7 @@ def with_database(config: Config, use: Callable[[Database], Coroutine[Any, Any, 
 
 @asynccontextmanager
 async def opened_database(config: Config) -> AsyncGenerator[Database]:
-    """The database of a bot that may be running meanwhile, within an `async with`.
+    """Open the database for an `async with`; the bot may be running.
 
     Raises:
         StorageError: there is no database yet, or it cannot be used.
@@ -141,10 +141,10 @@ async def opened_database(config: Config) -> AsyncGenerator[Database]:
 
 
 async def _opened(path: Path) -> SqliteDatabase:
-    """Open a file; tables of an earlier version are changed only while no program runs on them.
+    """Open a file; older tables are upgraded only while no program uses them.
 
     Raises:
-        StorageError: one does, or the file cannot be used.
+        StorageError: one is, or the file cannot be used.
     """
     version, _ = await asyncio.to_thread(backup.tables_of, path)
     if version >= schema.VERSION:
@@ -154,14 +154,14 @@ async def _opened(path: Path) -> SqliteDatabase:
             return await SqliteDatabase.open(path)
     except StorageBusy as busy:
         raise StorageError(
-            f"An earlier version of Confidant runs on {path.parent} (tables of version {version}; "
-            f"this is {__version__} and knows version {schema.VERSION}). Nothing was changed: "
-            "start it again with this version first."
+            f"An earlier version of Confidant is running on {path.parent}, with schema version "
+            f"{version}; this is {__version__}, with {schema.VERSION}. Nothing was changed: "
+            "restart it with this version first."
         ) from busy
 
 
 def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
-    """What runs the program's event loop: uvloop, where there is one."""
+    """A function that runs the event loop: with uvloop, where there is one."""
     if sys.platform == "win32":
         return asyncio.run
     import uvloop  # noqa: PLC0415 - absent on Windows
@@ -170,5 +170,5 @@ def loop_runner() -> Callable[[Coroutine[Any, Any, T]], T]:
 
 
 def counted(count: int, what: str, several: str = "") -> str:
-    """So many of something, in words; `several` where it is not `what` with an s."""
+    """A count with its noun; `several` is the plural if it is not `what` with an s."""
     return f"{count:,} {what if count == 1 else several or f'{what}s'}"

@@ -1,14 +1,14 @@
-"""`confidant import from`, `chatgpt` and `claude`, and what moving in from anywhere shares."""
+"""`confidant import`: conversations, notes and settings of other programs."""
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Generic, TypeVar, cast
+from typing import Annotated, TypeVar, cast
 
 import typer
 
@@ -29,9 +29,7 @@ from bot.errors import StorageError
 from bot.identity import PolicySnapshot, routing
 from bot.identity.conversation import local_zone
 from bot.importing import exports, storing
-from bot.importing.exports import Export
 from bot.importing.openclaw import home
-from bot.importing.openclaw.home import Home
 from bot.importing.openclaw.moving import OWNERS, PROPOSAL, ROOMS, Move, Report
 from bot.importing.storing import Brought, Count, Notes, Owner
 from bot.importing.values import Skipped
@@ -45,7 +43,7 @@ from bot.unicode import harmless
 
 T = TypeVar("T")
 
-SHOWN = 20  # of what could not be read
+SHOWN = 20  # lines of a list
 
 
 def chats(
@@ -61,33 +59,50 @@ def chats(
     dry_run: DryRunOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bring the conversations of a data export; what is there already stays."""
+    """Import the conversations of a data export; what was imported before stays as it is."""
     wanted = cast("Source", context.info_name)
     loaded = load(config, quiet=True).config
     if not dry_run:
         must_be_stopped(loaded)
     source = wanted if wanted in NAMES else None
     export = exports.look(path.expanduser(), source, me, local_zone(loaded))
-    arrival = _Arrival(loaded, quiet, export, person)
-    found, whose, notes = asyncio.run(arrival.rehearse())
+
+    async def bring(
+        database: Database | None, store: NoteStore, *, is_rehearsal: bool = False
+    ) -> tuple[Count, str, Sequence[Brought | Skipped]]:
+        owner = Owner(named(await _snapshot(database, loaded), person).identity)
+        now, what = system_clock(), "Reading" if is_rehearsal else "Importing"
+        with progress(what, total=export.size, unit=BYTES, quiet=quiet) as bar:
+            found = export.talks(bar.advance)
+            count = await storing.bring(
+                database, found, lambda _: owner, now, is_rehearsal=is_rehearsal
+            )
+        if count.remembered and not is_rehearsal:  # a new workspace gets what it begins with first
+            await asyncio.to_thread(store.make)
+            await asyncio.to_thread(store.prepare)
+        notes = Notes(database, store, owner.person, now, is_rehearsal)
+        return count, owner.person, await notes.remember(count.remembered.values())
+
+    rehearsal = partial(bring, is_rehearsal=True)
+    found, whose, notes = asyncio.run(_rehearse(loaded, rehearsal))
     typer.echo(f"{NAMES[export.source]}, for {'the owner' if whose == routing.OWNER else whose}:")
     for line in (*told(found), *(_written(notes) if notes else ())):
         typer.echo(f"  {harmless(line)}")
     is_nothing = found.is_nothing and not any(isinstance(note, Brought) for note in notes)
     if not is_wanted(is_nothing, yes=yes, dry_run=dry_run):
         return
-    done, _, notes = asyncio.run(arrival.bring())
+    done, _, notes = asyncio.run(_carry_out(loaded, bring))
     typer.echo(
-        f"Brought {counted(done.messages, 'message')} and "
+        f"Imported {counted(done.messages, 'message')} and "
         f"{counted(sum(isinstance(note, Brought) for note in notes), 'note')}. "
-        "Search finds them from now on."
+        "You can search for them now."
     )
 
 
 def is_wanted(is_nothing: bool, *, yes: bool, dry_run: bool) -> bool:  # noqa: FBT001
-    """Ask whether to go on, where there is something to do and nobody said so before."""
+    """Return True if the import is to be done; ask unless --yes was given."""
     if is_nothing:
-        typer.echo("There is nothing new. Nothing was changed.")
+        typer.echo("There is nothing new, so nothing was changed.")
     elif dry_run:
         typer.echo("Nothing was changed.")
     elif not yes:
@@ -96,21 +111,21 @@ def is_wanted(is_nothing: bool, *, yes: bool, dry_run: bool) -> bool:  # noqa: F
 
 
 def told(count: Count) -> list[str]:
-    """What an import of conversations comes to, in words. Pure but for the clock's zone."""
+    """Describe what an import of conversations brings. Pure but for the local time zone."""
     talks = count.talks
     new, grown, known = talks["new"], talks["grown"], talks["known"]
     messages = counted(count.messages, "new message")
-    lines = [f"{counted(new, 'new conversation')}, {grown} that went on, {known} known; {messages}"]
+    lines = [f"{counted(new, 'new conversation')}, {grown} continued, {known} known; {messages}"]
     if count.last:
         lines.append(f"of {local_time(count.first)} to {local_time(count.last)}")
     if talks["empty"]:
-        lines.append(f"{counted(talks['empty'], 'conversation')} with nothing to read in it")
+        lines.append(f"{counted(talks['empty'], 'conversation')} without any text")
     if count.undated:
-        lines.append(f"{counted(count.undated, 'conversation')} without a date, and kept so")
+        lines.append(f"{counted(count.undated, 'conversation')} without a date, kept without one")
     lines += sorted(count.assumed)
     lines += [f"{counted(n, 'message')} {why}: left out" for why, n in sorted(count.left.items())]
     if count.skipped:
-        lines.append(f"{len(count.skipped)} could not be read, and the rest is kept:")
+        lines.append(f"{len(count.skipped)} could not be read; the rest is imported:")
     lines += [
         f"  {harmless(' '.join(one.where.split()))[:80]}: {one.why}"
         for one in count.skipped[:SHOWN]
@@ -121,10 +136,10 @@ def told(count: Count) -> list[str]:
 
 
 def must_be_stopped(config: Config) -> None:
-    """Look whether the bot runs before anything is read for long.
+    """Check that the bot is stopped, before a long read.
 
     Raises:
-        StorageBusy: it does.
+        StorageBusy: it is running.
     """
     if config.storage.url is None and config.storage.folder.exists():
         with DataDirLock(config.storage.folder):
@@ -133,7 +148,7 @@ def must_be_stopped(config: Config) -> None:
 
 @asynccontextmanager
 async def looking(config: Config) -> AsyncGenerator[Database | None]:
-    """The database to look into, or None where there is none yet."""
+    """The database, or None if there is none yet."""
     if config.storage.url is None and not (config.storage.folder / DATABASE_NAME).exists():
         yield None
         return
@@ -147,64 +162,29 @@ async def _snapshot(database: Database | None, config: Config) -> PolicySnapshot
     return await database.read(lambda tx: snapshot_of(tx, config))
 
 
-@dataclass(frozen=True, slots=True)
-class _Import(ABC, Generic[T]):
-    """Something that becomes somebody's, looked at first and then brought."""
-
-    config: Config
-    quiet: bool
-
-    async def rehearse(self) -> T:
-        """What it would come to."""
-        async with looking(self.config) as database, visiting(self.config) as shared:
-            store = store_of(self.config, system_clock, shared)
-            return await self._run("Reading", database, store, is_rehearsal=True)
-
-    async def bring(self) -> T:
-        """Do it."""
-        async with storing.opened(self.config, system_clock) as target:
-            try:
-                return await self._run(
-                    "Importing", target.database, target.notes, is_rehearsal=False
-                )
-            except StorageError as exc:
-                raise StorageError(
-                    f"{exc} What was imported until then stays; the same command goes on with the "
-                    "rest."
-                ) from exc
-
-    @abstractmethod
-    async def _run(
-        self, what: str, database: Database | None, store: NoteStore, *, is_rehearsal: bool
-    ) -> T: ...
+Work = Callable[[Database | None, NoteStore], Awaitable[T]]
+"""Looks at what an import comes to, or does it; without a database there is nothing there yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrival(_Import[tuple[Count, str, Sequence[Brought | Skipped]]]):
-    """An export, and the person it becomes; what it comes to is theirs, by identity."""
+async def _rehearse(config: Config, work: Work[T]) -> T:
+    """Return what an import would come to."""
+    async with looking(config) as database, visiting(config) as shared:
+        return await work(database, store_of(config, system_clock, shared))
 
-    export: Export
-    person: str
 
-    async def _run(
-        self, what: str, database: Database | None, store: NoteStore, *, is_rehearsal: bool
-    ) -> tuple[Count, str, Sequence[Brought | Skipped]]:
-        snapshot, now = await _snapshot(database, self.config), system_clock()
-        owner = Owner(named(snapshot, self.person).identity)
-        with progress(what, total=self.export.size, unit=BYTES, quiet=self.quiet) as bar:
-            found = self.export.talks(bar.advance)
-            count = await storing.bring(
-                database, found, lambda _: owner, now, is_rehearsal=is_rehearsal
-            )
-        if count.remembered and not is_rehearsal:  # a new workspace gets what it begins with first
-            await asyncio.to_thread(store.make)
-            await asyncio.to_thread(store.prepare)
-        notes = Notes(database, store, owner.person, now, is_rehearsal)
-        return count, owner.person, await notes.remember(count.remembered.values())
+async def _carry_out(config: Config, work: Work[T]) -> T:
+    """Import, and say that what was imported stays if the database fails on the way."""
+    async with storing.opened(config, system_clock) as target:
+        try:
+            return await work(target.database, target.notes)
+        except StorageError as exc:
+            raise StorageError(
+                f"{exc} What was imported so far stays; run the same command again for the rest."
+            ) from exc
 
 
 def _written(notes: Sequence[Brought | Skipped]) -> list[str]:
-    """What becomes of notes, in words."""
+    """Describe which notes are written, and which are not."""
     brought = [note for note in notes if isinstance(note, Brought)]
     lines = [f"Notes: {counted(len(brought), 'note')} to write, marked as imported"]
     for note in brought[:SHOWN]:
@@ -224,61 +204,48 @@ def move(
     ],
     *,
     mine: Annotated[
-        bool, typer.Option("--mine", help="What nothing says whose it is, is yours.")
+        bool, typer.Option("--mine", help="What nobody is named for is yours.")
     ] = False,
     config: ConfigOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bring notes, conversations, people and settings of an OpenClaw, which stays as it is."""
+    """Import notes, conversations, people and settings from OpenClaw, which is not changed."""
     loaded = load(config, quiet=True).config
     if not dry_run:
         must_be_stopped(loaded)
     found = home.look(folder.expanduser())
     if found.workspace is not None and found.workspace.resolve() == loaded.workspace.resolve():
-        typer.echo("Its notes are those of this bot already, and stay as they are.")
+        typer.echo("This bot already uses these notes, so they stay as they are.")
         found = replace(found, workspace=None)
-    moving = _Moving(loaded, quiet, found, mine)
-    report = asyncio.run(moving.rehearse())
+
+    async def bring(
+        database: Database | None, store: NoteStore, *, is_rehearsal: bool = False
+    ) -> Report:
+        snapshot = await _snapshot(database, loaded)
+        what = "Reading" if is_rehearsal else "Importing"
+        with progress(what, unit="conversations", quiet=quiet) as bar:
+            move = Move(
+                found, snapshot, loaded.storage.folder, store, mine, system_clock(), bar.advance
+            )
+            return await move.run(database, is_rehearsal=is_rehearsal)
+
+    report = asyncio.run(_rehearse(loaded, partial(bring, is_rehearsal=True)))
     for line in described(report):
         typer.echo(harmless(line))
     if is_wanted(report.is_nothing, yes=yes, dry_run=dry_run):
-        done = asyncio.run(moving.bring())
+        done = asyncio.run(_carry_out(loaded, bring))
         typer.echo(
-            f"Brought {counted(len(done.notes), 'note')}, "
+            f"Imported {counted(len(done.notes), 'note')}, "
             f"{counted(done.talks.messages, 'message')}, {_people(len(done.seats))}."
         )
         if done.settings:
             typer.echo(f"Read {loaded.storage.folder / PROPOSAL} for the settings.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Moving(_Import[Report]):
-    """One move."""
-
-    home: Home
-    is_mine: bool
-
-    async def _run(
-        self, what: str, database: Database | None, store: NoteStore, *, is_rehearsal: bool
-    ) -> Report:
-        snapshot = await _snapshot(database, self.config)
-        with progress(what, unit="conversations", quiet=self.quiet) as bar:
-            move = Move(
-                self.home,
-                snapshot,
-                self.config.storage.folder,
-                store,
-                self.is_mine,
-                system_clock(),
-                bar.advance,
-            )
-            return await move.run(database, is_rehearsal=is_rehearsal)
-
-
 def described(report: Report) -> list[str]:
-    """What moving in comes to, in words. Pure but for the clock's zone."""
+    """Describe what moving in from OpenClaw brings. Pure but for the local time zone."""
     lines = _written(report.notes)
     lines.append("Conversations:")
     lines += [f"  {line}" for line in told(report.talks)]
@@ -286,8 +253,8 @@ def described(report: Report) -> list[str]:
         lines.append(f"  {counted(count, 'conversation')} of {whose}{_hint(whose)}")
     if report.unclear:
         lines.append(
-            f"  {counted(report.unclear, 'conversation')} of which nothing says whose they are, "
-            "left out: --mine makes them yours"
+            f"  {counted(report.unclear, 'conversation')} that name nobody, left out: "
+            "--mine makes them yours"
         )
     if report.work:
         lines.append(f"  {counted(report.work, 'run')} of tasks, hooks and helpers, left out")
@@ -295,13 +262,13 @@ def described(report: Report) -> list[str]:
     lines += [f"  {seat.channel}:{seat.sender}" for seat in report.seats[:SHOWN]]
     lines += _more(len(report.seats))
     if report.jobs:
-        lines.append(f"Reminders and tasks: {len(report.jobs)}, which OpenClaw goes on with too")
+        lines.append(f"Reminders and tasks: {len(report.jobs)}, which OpenClaw keeps running too")
         lines += [f"  {each.kind}: {' '.join(each.text.split())[:80]}" for each in report.jobs]
     if report.settings:
-        lines.append(f"Settings: a proposal, {PROPOSAL}, which nothing reads by itself")
+        lines.append(f"Settings: a proposal in {PROPOSAL}, which takes effect only if you copy it")
     left = [each for each in report.left if each not in report.talks.skipped]
     if left:
-        lines.append("Not brought:")
+        lines.append("Not imported:")
         lines += [f"  {' '.join(each.where.split())}: {each.why}" for each in left[:SHOWN]]
         lines += _more(len(left))
     return lines

@@ -1,4 +1,4 @@
-"""`confidant`: the program, and how errors are told."""
+"""`confidant`: the program, and how errors are shown."""
 
 from __future__ import annotations
 
@@ -17,18 +17,12 @@ from bot import __version__
 from bot.errors import ConfidantError
 from bot.invocation import confidant
 
-# The tree of commands: each in one line of help, in its group, with an example and its function.
-#
-# A command's module is imported when it is called, so that help is there at once.
+# The tree of commands. A command's module is imported when it is called, so that help is fast.
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """One command: its line, which fits a terminal of 80 columns, its example, and its group.
-
-    `body` is where its function is, "module:name" within this package; a group of commands has
-    none.
-    """
+class CommandInfo:
+    """One command, as commands.toml has it; `body` is empty for a group of commands."""
 
     line: str
     example: str
@@ -37,13 +31,13 @@ class Shown:
 
     @property
     def epilog(self) -> str:
-        """What is below its help."""
+        """The last line of its help."""
         return f"Example: {confidant(self.example)}".replace("[", "\\[")  # it is markup
 
 
-# By what is typed, in the order they are shown.
-COMMANDS: Mapping[str, Shown] = {
-    typed: Shown(**about)
+# By what is typed, in the order of the help.
+COMMANDS: Mapping[str, CommandInfo] = {
+    typed: CommandInfo(**about)
     for typed, about in tomllib.loads(
         resources.files("bot.cli").joinpath("commands.toml").read_text("utf-8")
     ).items()
@@ -51,7 +45,7 @@ COMMANDS: Mapping[str, Shown] = {
 
 
 class Tree(TyperGroup):
-    """A group of commands, whose functions are found when one of them is called."""
+    """A group of commands whose functions are imported when one is called."""
 
     def __init__(self, *, above: str = "", **about: Any) -> None:
         super().__init__(**about)
@@ -63,7 +57,7 @@ class Tree(TyperGroup):
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """What is called, with its arguments and options."""
+        """Resolve the command that is called, and import it."""
         name, command, rest = super().resolve_command(ctx, args)
         shown = COMMANDS.get(f"{self._above} {name}".strip())
         if shown is not None and shown.body:
@@ -71,28 +65,28 @@ class Tree(TyperGroup):
         return name, command, rest
 
 
-def loaded(name: str, shown: Shown) -> Any:
-    """A command as its function has it."""
-    import_module("bot.cli.logger").load()  # or others load the log with more than it needs
+def loaded(name: str, shown: CommandInfo) -> Any:
+    """Build a command from its function."""
+    import_module("bot.cli.startup").load_log()  # before anything else loads it
     module, _, function = shown.body.partition(":")
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     alone.command(name, epilog=shown.epilog)(getattr(import_module(f"bot.cli.{module}"), function))
     return typer.main.get_command(alone)
 
 
-def _stub(typed: str, shown: Shown) -> Any:
+def _stub(typed: str, shown: CommandInfo) -> Any:
     about: dict[str, Any] = {"help": shown.line, "epilog": shown.epilog}
     about |= {"name": typed.rpartition(" ")[2], "rich_help_panel": shown.panel or None}
     return TyperCommand(**about) if shown.body else Tree(above=typed, no_args_is_help=True, **about)
 
 
-# What commands take, said once.
+# Options and arguments that commands share.
 
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", help="Configuration file; see config/confidant.toml.", dir_okay=False),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="For machines: one JSON value.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 Words = Annotated[list[str], typer.Argument(help="The words.")]
 NotesFolder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder.", file_okay=False)]
@@ -108,14 +102,15 @@ PersonArgument = Annotated[
     str, typer.Argument(metavar="PERSON", help='Such as telegram:42, a linked name, or "owner".')
 ]
 ExportFile = Annotated[
-    Path, typer.Argument(metavar="PATH", help="The export: a ZIP, folder or file, as it came.")
+    Path, typer.Argument(metavar="PATH", help="The export as you got it: a ZIP, folder or file.")
 ]
 PersonOption = Annotated[
-    str, typer.Option("--as", metavar="PERSON", help="Whose they are: telegram:42, a linked name.")
+    str,
+    typer.Option("--as", metavar="PERSON", help="Whose they are: telegram:42, a linked name."),
 ]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show no progress, only what came of it.")
+    bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")
 ]
 
 cli = typer.Typer(
@@ -134,13 +129,13 @@ def run(
     config: ConfigOption = None,
     log: Annotated[
         Literal["auto", "plain", "console", "json"] | None,
-        typer.Option("--log", help="What the log looks like, instead of [log] format."),
+        typer.Option("--log", help="The log's format, instead of [log] format."),
     ] = None,
 ) -> None:
-    """Run the bot: every channel that is configured, and the page."""
-    from bot.cli import garbage
+    """Run the bot: every configured channel, and the page."""
+    from bot.cli import startup
 
-    garbage.hold()
+    startup.hold()
     from bot.cli import serve
 
     serve.run(config, log)
@@ -164,7 +159,7 @@ def _options(
 
 
 def main() -> None:
-    """The entry point: an error a person can do something about is told without a trace."""
+    """The entry point: expected errors are shown without a traceback."""
     try:
         cli()
     except ConfidantError as exc:

@@ -1,4 +1,4 @@
-"""`confidant mcp`: the memory of a running bot, for another agent that starts this program."""
+"""`confidant mcp`: lets another agent use the memory of a running bot."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ SECONDS = 60.0  # that one call may take
 def memory(config: ConfigOption = None) -> None:
     """Give another agent your memory over standard input and output (MCP); the bot must run.
 
-    Set MCP_API_KEY to a key that you made on the page (Connected programs).
+    Set MCP_API_KEY to a key that you created on the page (Connected programs).
     """
     key = os.environ.get(KEY, "").strip()
     if not key:
-        raise ConfigError(f"Set {KEY} to a key that you made on the page (Connected programs).")
+        raise ConfigError(f"Set {KEY} to a key that you created on the page (Connected programs).")
     found = load(config, quiet=True).config
     page = None if reveal(found.storage.url) else served(found.storage.folder)
     url = page.url if page else Listening(found.dashboard.host, found.dashboard.port).url
@@ -49,7 +49,7 @@ async def _forward(url: str, key: str) -> None:
         except httpx2.HTTPError as error:
             raise ChannelError(f"Nothing answers at {url}: is the bot running?") from error
         if answer.status_code in {401, 403, 429}:
-            raise ChannelError(f"The bot does not take the key in {KEY}. Make one on the page.")
+            raise ChannelError(f"The bot rejects the key in {KEY}. Create one on the page.")
         try:
             streams = await stack.enter_async_context(streamable_http_client(url, http_client=http))
             session = await stack.enter_async_context(ClientSession(*streams[:2]))

@@ -49,11 +49,11 @@ from bot.views.memory import counted, went, where_found, words_found, would_go
 T = TypeVar("T")
 
 MAX_PASSAGES = 50  # of one search
-LOOK_SECONDS = 0.2  # between two looks how far an index is
+LOOK_SECONDS = 0.2  # between two updates of the progress
 
 
 def status(config: ConfigOption = None) -> None:
-    """Show what is in the index, how it searches, and what is in trouble."""
+    """Show what is in the index, how it is searched, and any problems."""
     found = _with_memory(load(config, quiet=True), lambda memory: memory.index.status())
     typer.echo(f"files      {found.files}")
     typer.echo(f"passages   {found.chunks}, and {found.documents} messages")
@@ -63,7 +63,7 @@ def status(config: ConfigOption = None) -> None:
     for space, count in sorted(found.spaces.items()):
         typer.echo(f"space      {space}: {count} passages")
     for problem in (*found.degraded, *(f"{path}: {why}" for path, why in found.problems.items())):
-        typer.echo(f"trouble    {problem}")
+        typer.echo(f"problem    {problem}")
 
 
 def search(
@@ -73,10 +73,10 @@ def search(
         None
     ),
 ) -> None:
-    """Find what the owner may see, by words and by meaning."""
+    """Search the owner's memory by words and by meaning."""
 
     async def work(memory: Memory) -> Findings:
-        await memory.warm_up()  # a search waits for the model only as long as for an answer
+        await memory.warm_up()  # a search alone would not wait for the model to load
         view = replace(OWNER_VIEW, folders=tuple(loaded.config.memory.folders))
         return await memory.index.search(" ".join(words), view.partitions, limit)
 
@@ -97,7 +97,7 @@ def search(
 
 
 def index(*, config: ConfigOption = None, quiet: QuietOption = False) -> None:
-    """Bring the index in step with the files now."""
+    """Update the index from the files now."""
 
     async def work(memory: Memory) -> tuple[int, int]:
         found = await memory.index.status()
@@ -108,7 +108,7 @@ def index(*, config: ConfigOption = None, quiet: QuietOption = False) -> None:
 
 
 def verify(config: ConfigOption = None) -> None:
-    """Check vectors, embedder, index and files; exit status 1 when something is in trouble."""
+    """Check vectors, embedder, index and files; exit status 1 if there is a problem."""
 
     async def work(memory: Memory) -> list[str]:
         await memory.warm_up()
@@ -122,14 +122,14 @@ def verify(config: ConfigOption = None) -> None:
 
     trouble = _with_memory(load(config, quiet=True), work)
     for problem in trouble:
-        typer.echo(f"trouble     {problem}")
+        typer.echo(f"problem     {problem}")
     if trouble:
         raise typer.Exit(1)
-    typer.echo("All is well.")
+    typer.echo("No problems found.")
 
 
 def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False) -> None:
-    """Remove what holds these words from files, index, cache and the search of transcripts."""
+    """Remove these words from files, index and cache, and from searches of transcripts."""
     wanted = " ".join(words).strip()
     loaded = load(config, quiet=True)
 
@@ -146,7 +146,7 @@ def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False)
     for line in counted("en", "would", would_go(found)):
         typer.echo(f"and {line}")
     if not yes:
-        typer.confirm("Remove these entries, and let no search find the words again?", abort=True)
+        typer.confirm("Remove these entries, and hide the words from every search?", abort=True)
 
     async def work(memory: Memory) -> tuple[Forgotten, int]:
         # Nodes hear of it, and what they have read before they write no more.
@@ -164,18 +164,18 @@ def forget(words: Words, config: ConfigOption = None, *, yes: YesOption = False)
     _tell(*_with_memory(loaded, work))
     if _is_running(loaded.config):
         typer.echo(
-            "The bot is running and still has its open conversations in mind: start it again, "
-            "or say /memory forget in the chat next time."
+            "The bot is running and still has its open conversations in memory: restart it, or "
+            "use /memory forget in the chat next time."
         )
 
 
 def _tell(done: Forgotten, unsent: int) -> None:
-    """Say what was removed where."""
+    """Report what was removed where."""
     cleared = done.cleared
     for path, count in cleared.files:
         typer.echo(f"{path}: {count} {'entry' if count == 1 else 'entries'} removed")
     if cleared.is_indexed:
-        typer.echo("index: it cannot be written just now; it follows with the next sync")
+        typer.echo("index: it cannot be written right now; the next sync updates it")
     else:
         typer.echo(
             f"index: {cleared.chunks} passages removed, cache: {cleared.cached} vectors removed"
@@ -185,7 +185,7 @@ def _tell(done: Forgotten, unsent: int) -> None:
 
 
 def _is_running(config: Config) -> bool:
-    if config.storage.url is not None:  # nodes hear of it, and look at what they have in mind
+    if config.storage.url is not None:  # nodes are notified and drop what they hold
         return False
     try:
         with DataDirLock(config.storage.folder):
@@ -197,7 +197,7 @@ def _is_running(config: Config) -> bool:
 def _with_memory(
     loaded: Loaded, work: Callable[[Memory], Awaitable[T]], *, quiet: bool = False
 ) -> T:
-    """Use the memory of a configuration without watching it, once its index is up to date.
+    """Use the memory of a configuration without watching files, once its index is up to date.
 
     Raises:
         ConfidantError: the index cannot be used.
@@ -222,7 +222,7 @@ def _with_memory(
 
 
 async def _sync(index: MemoryIndex, *, quiet: bool) -> None:
-    """Bring the index up to the notes, and show how far it is."""
+    """Update the index and show the progress."""
     syncing = asyncio.create_task(index.sync("command line"))
     total = 0
     with progress("Indexing notes", unit="notes", quiet=quiet) as bar:
@@ -241,11 +241,11 @@ def pull(folder: NotesFolder, config: ConfigOption = None) -> None:
     """Copy your notes, the bot's own files and what is shared into a new folder."""
     count = _with_notes(load(config, quiet=True), lambda store: exchange.pull(store, folder))
     push = confidant("memory push")
-    typer.echo(f"{count} notes are in {folder}. `{push}` writes back what you edit.")
+    typer.echo(f"{count} notes copied to {folder}. `{push}` writes back what you edit.")
 
 
 def push(folder: NotesFolder, config: ConfigOption = None, *, yes: YesOption = False) -> None:
-    """Write back what was edited in a folder that pull made; exit status 1 if not all of it."""
+    """Write back what was edited in a folder made by pull; exit status 1 if not all of it."""
     loaded = load(config, quiet=True)
     plan = _with_notes(loaded, lambda store: exchange.plan(store, folder))
     for change in plan.changes:
@@ -274,7 +274,7 @@ def edit(
         before = _with_notes(loaded, lambda store: exchange.text_of(store, path)) or ""
     except NotVisible as exc:
         raise ExchangeError(
-            f"{harmless(path)} is no name of a note. Notes are MEMORY.md, USER.md, memory/….md, "
+            f"{harmless(path)} is not a note. Notes are MEMORY.md, USER.md, memory/….md, "
             f"shared/….md and the bot's own files: {', '.join(exchange.OWN_FILES)}."
         ) from exc
     name = path.rsplit("/", 1)[-1]
@@ -296,7 +296,7 @@ def edit(
 
 
 def _with_notes(loaded: Loaded, work: Callable[[NoteStore], T]) -> T:
-    """Use the notes of a configuration; a bot that runs sees what is changed."""
+    """Use the notes of a configuration; a running bot notices changes."""
 
     async def once() -> T:
         async with visiting(loaded.config) as shared:
@@ -307,7 +307,7 @@ def _with_notes(loaded: Loaded, work: Callable[[NoteStore], T]) -> T:
 
 
 def _push_all(store: NoteStore, folder: Path, changes: Sequence[Change]) -> list[tuple[str, str]]:
-    """Write changes, each for itself; the path of each, and why it was not written."""
+    """Write each change; return its path, and why it was not written, or empty."""
     done: list[tuple[str, str]] = []
     for change in changes:
         try:
@@ -320,10 +320,10 @@ def _push_all(store: NoteStore, folder: Path, changes: Sequence[Change]) -> list
 
 
 def _edit(file: Path) -> None:
-    """Let a person edit a file, until the editor ends.
+    """Open a file in the editor, and wait for the editor to close.
 
     Raises:
-        ExchangeError: the editor cannot be started, or says that something went wrong.
+        ExchangeError: the editor cannot be started, or failed.
     """
     named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or FALLBACK_EDITOR
     try:

@@ -20,7 +20,7 @@ from bot.views.people import Somebody, people
 
 
 def show(config: ConfigOption = None) -> None:
-    """Show who asked, the newest first, and who was let in."""
+    """Show who asked, newest first, who was approved, and who is blocked."""
     loaded = load(config, quiet=True)
     now = system_clock()
     found = reading(loaded.config, lambda tx: people(tx, loaded.config.session, now))
@@ -41,12 +41,12 @@ def approve(
         bool | None,
         typer.Option(
             "--me/--not-me",
-            help="Whether it is another account of yours, with your memory; asked in a terminal.",
+            help="Another account of yours, with your memory; a terminal asks.",
         ),
     ] = None,
     config: ConfigOption = None,
 ) -> None:
-    """Let in whoever was given this code; they are told."""
+    """Approve the person who was given this code; they are told."""
     loaded = load(config, quiet=True)
     now = system_clock()
     session = loaded.config.session
@@ -57,7 +57,7 @@ def approve(
     if me is None and not is_configured and sys.stdin.isatty():
         typer.echo(f"{_who(asks)} asks to talk to the bot.")
         me = typer.confirm(
-            "Is that you, with another account? It gets all of your memory then", default=False
+            "Is that another account of yours? It would get all of your memory", default=False
         )
     done = writing(
         loaded.config, lambda tx: views.approve(tx, session, channel, code, now, me=bool(me))
@@ -66,44 +66,44 @@ def approve(
         if done == "gone":
             raise _no_such_code(channel)
         raise ConfidantError(
-            f"Whose account {_who(asks)} is stands in the configuration (session.owner or "
+            f"The configuration says whose account {_who(asks)} is (session.owner or "
             "session.identity_links). Nothing was changed: approve it without --me, or change that."
         )
-    typer.echo(f"{_who(done.pairing)} may talk to the bot now, and is told as soon as it runs.")
+    typer.echo(f"{_who(done.pairing)} may talk to the bot now and will be told when it runs.")
     if me:
-        typer.echo("It is your own account from now on; /unlink in a chat with the bot ends that.")
+        typer.echo("It counts as your own account now; /unlink in a chat with the bot undoes that.")
 
 
 def _no_such_code(channel: str) -> ConfidantError:
     return ConfidantError(
-        f"No valid code of {channel} is like that. Codes are valid for an hour, and no longer "
-        f"once they were typed in a chat; `{confidant('pairing list')}` shows them."
+        f"{channel} has no such code. Codes are valid for an hour, or until they are typed in a "
+        f"chat; `{confidant('pairing list')}` shows them."
     )
 
 
 def revoke(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
-    """Take a person's permission away again; SENDER is their id."""
+    """Withdraw a person's approval; SENDER is their id."""
     loaded = load(config, quiet=True)
     if not writing(loaded.config, lambda tx: views.revoke(tx, (channel, sender))):
-        raise ConfidantError(f"{channel}:{sender} was not let in by pairing.")
-    typer.echo(f"{channel}:{sender} must ask again from now on.")
+        raise ConfidantError(f"{channel}:{sender} was not approved with a code.")
+    typer.echo(f"{channel}:{sender} needs a new code to talk to the bot.")
 
 
 def block(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
-    """Give somebody no answer and no code any more; SENDER is their id."""
+    """Block somebody: no more answers, no more codes; SENDER is their id."""
     loaded = load(config, quiet=True)
     now, seat = system_clock(), (channel, sender)
     if writing(loaded.config, lambda tx: views.block(tx, seat, now)) is None:
-        raise ConfidantError(f"{channel}:{sender} has not asked of late, and was not let in.")
-    typer.echo(f"{channel}:{sender} gets no answer from now on; `unblock` ends that.")
+        raise ConfidantError(f"{channel}:{sender} has neither asked recently nor been approved.")
+    typer.echo(f"{channel}:{sender} is blocked; `unblock` undoes that.")
 
 
 def unblock(channel: ChannelArgument, sender: SenderArgument, config: ConfigOption = None) -> None:
-    """Let somebody who was blocked ask again; SENDER is their id."""
+    """Let a blocked person ask again; SENDER is their id."""
     loaded = load(config, quiet=True)
     if writing(loaded.config, lambda tx: views.unblock(tx, (channel, sender))) is None:
         raise ConfidantError(f"{channel}:{sender} is not blocked.")
-    typer.echo(f"{channel}:{sender} may ask again from now on.")
+    typer.echo(f"{channel}:{sender} may ask again.")
 
 
 def _who(found: pairing.Pairing | Somebody) -> str:

@@ -1,4 +1,4 @@
-"""`confidant login`, `export` and `erase`: one person let in, taken along, or removed for good."""
+"""`confidant login`, `export` and `erase`: let one person in, export them, or erase them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from bot.memory.memory import store_of
 from bot.portability import person as erasing
 from bot.portability import places
 from bot.portability.person import (
+    DataSubject,
+    ErasurePlan,
     Exported,
-    Plan,
-    Whose,
     exporting,
     find,
     is_known,
@@ -44,19 +44,19 @@ from bot.storage import Transaction, backup_state, files
 from bot.storage.files import DATABASE_NAME, DataDirLock, served
 from bot.storage.sqlite import SqliteDatabase
 
-# `confidant login`: a link that lets somebody in to the page.
+# `confidant login`: a link that opens the page.
 
 
 def invite(
-    name: Annotated[str, typer.Argument(metavar="NAME", help='Whoever it is for; "owner" is you.')],
+    name: Annotated[str, typer.Argument(metavar="NAME", help='Who it is for; "owner" is you.')],
     config: ConfigOption = None,
 ) -> None:
-    """Print a link that lets NAME in to the page, once; "owner" is you."""
+    """Print a link that opens the page for NAME, once; "owner" is you."""
     loaded = load(config, quiet=True)
     dashboard, wanted = loaded.config.dashboard, name.strip().lower()
     if not dashboard.has_token:
         raise ConfidantError(
-            "Without a token whoever can open the page is its owner, and nobody logs in. "
+            "Without a token, anyone who can open the page is its owner, and nobody logs in. "
             "Set CONFIDANT_DASHBOARD__TOKEN first."
         )
     if wanted != PAGE_OWNER and not page_logins.is_name(wanted):
@@ -70,30 +70,30 @@ def invite(
 
     match writing(loaded.config, work):
         case "too_many":
-            raise ConfidantError("There are too many people already: nobody was let in.")
+            raise ConfidantError("There are too many people already, so no link was made.")
         case "not_let_in":
             raise ConfidantError(
-                f"{wanted} came from a chat in which they may not talk to the bot now, so a link "
-                f"would lead nowhere. `{confidant('pairing list')}` shows who is blocked or asks."
+                f"{wanted} came from a chat where they may no longer talk to the bot, so a link "
+                f"would be useless. `{confidant('pairing list')}` shows who is blocked or asks."
             )
         case "made":
             pass
     typer.echo(f"{url}/enter?key={key}")
     valid = "ten minutes" if wanted == PAGE_OWNER else "a day"
-    typer.echo(f"It works once, within {valid}: pass it on in private.", err=True)
+    typer.echo(f"It works once, within {valid}. Pass it on in private.", err=True)
     if not dashboard.public_url:
         typer.echo(
-            "That address is this machine's. Name the one that others use in [dashboard] "
+            "That address works on this machine only. Set the one that others use in [dashboard] "
             "allowed_origins.",
             err=True,
         )
 
 
 def _address(config: Config) -> str:
-    """Where the page is.
+    """The address of the page.
 
     Raises:
-        ConfidantError: it gets its port at the start, and does not run.
+        ConfidantError: it gets its port when it starts, and is not running.
     """
     dashboard = config.dashboard
     if dashboard.allowed_origins or dashboard.port:
@@ -101,40 +101,40 @@ def _address(config: Config) -> str:
     if (page := served(config.storage.folder)) is not None:
         return page.url.rstrip("/")
     raise ConfidantError(
-        "With [dashboard] port 0 the page has another port after each start, and it does not run "
-        f"now. Start `{confidant('run')}`, and do this again while it runs."
+        "With [dashboard] port 0 the page gets a new port at each start, and it is not running "
+        f"now. Start `{confidant('run')}` and try again."
     )
 
 
 def _may_talk(config: Config, tx: Transaction, origin: MessageOrigin) -> bool:
-    """True when whoever writes from there gets an answer."""
+    """True if messages from there are answered."""
     policy = Policy.of(config, local_zone(config))
     return ConversationResolver(policy, read_books(tx)).of(origin).is_admitted
 
 
-# `confidant erase`: everything of one person, removed for good.
+# `confidant erase`: everything about one person, removed for good.
 
-# What a table holds, in words; of the others nobody has heard.
+# What each table holds; the others mean nothing to people.
 _HOLDS = {
     "sessions": "conversations",
     "entries": "entries of conversations",
     "artifacts": "pictures and long results of tools",
-    "uploads": "parts of files that were sent",
-    "inbox": "messages received of late",
-    "outbox": "texts sent of late",
+    "uploads": "parts of uploaded files",
+    "inbox": "recently received messages",
+    "outbox": "recently sent messages",
     "reminders": "reminders",
-    "repeats": "reminders and tasks that come again",
+    "repeats": "recurring reminders and tasks",
     "note_versions": "earlier versions of notes",
     "claim_uses": "days on which notes were used",
-    "pairing": "accounts that were let in, or ask",
-    "blocks": "accounts that are blocked: they may ask again then",
-    "links": "accounts that are joined",
+    "pairing": "approved accounts and requests",
+    "blocks": "blocked accounts, which may ask again then",
+    "links": "linked accounts",
     "page_people": "names on the page",
-    "page_logins": "browsers that are let in",
+    "page_logins": "logged-in browsers",
     "api_keys": "keys of programs",
     "hooks": "webhooks",
-    "push_subscriptions": "browsers that are told of messages",
-    "usage_counts": "counts of what was used",
+    "push_subscriptions": "browsers that get notifications",
+    "usage_counts": "usage counts",
     "titles": "names of conversations",
     "zones": "time zones",
     "notes": "notes",
@@ -149,20 +149,22 @@ def erase(
     *,
     yes: YesOption = False,
     finish: Annotated[
-        bool, typer.Option("--finish", help="Complete an erasing that was interrupted.")
+        bool, typer.Option("--finish", help="Complete an erasure that was interrupted.")
     ] = False,
 ) -> None:
-    """Remove everything of one person, for good. The bot must not run meanwhile.
+    """Remove everything about one person, for good. The bot must be stopped.
 
-    It says what that is, and asks twice.
+    It lists what that is, and asks twice.
     """
     loaded = load(config, quiet=True).config
     url = reveal(loaded.storage.url)
     if finish:
         if typed is not None:
-            raise ConfidantError("--finish completes what was begun: name nobody.")
+            raise ConfidantError("--finish completes an interrupted erasure: name nobody.")
         if url:
-            raise ConfidantError("On a server nobody is half erased: there is nothing to complete.")
+            raise ConfidantError(
+                "On a server an erasure is done whole or not at all: there is nothing to complete."
+            )
         asyncio.run(_finish(loaded))
     elif typed is None:
         raise ConfidantError("Name the person to erase, or only --finish.")
@@ -175,7 +177,7 @@ def erase(
 async def _erase(config: Config, typed: str, *, yes: bool) -> None:
     folder = config.storage.folder
     if not (folder / DATABASE_NAME).exists():
-        raise StorageError(f"There is no database in {folder}: nobody can be erased.")
+        raise StorageError(f"There is no database in {folder}, so nobody can be erased.")
     with DataDirLock(folder):
         files.must_not_be_erasing(folder)
         async with await SqliteDatabase.open(folder / DATABASE_NAME) as database:
@@ -191,7 +193,7 @@ async def _finish(config: Config) -> None:
     with DataDirLock(folder):
         plan = erasing.erase_begun(folder)
         if plan is None:
-            raise ConfidantError(f"Nobody is half erased from {folder}. Nothing was changed.")
+            raise ConfidantError(f"No erasure from {folder} was interrupted. Nothing was changed.")
         await erasing.complete_erase(config, plan, system_clock, _step)
     await _tell(config, plan)
 
@@ -207,16 +209,16 @@ async def _erase_on_server(config: Config, url: str, typed: str, *, yes: bool) -
     await _tell(config, plan)
     if left:
         typer.echo(
-            f"On free pages of {len(left)} tables, which belong to another role, words may be left "
-            "until the server writes over them: have their owner run VACUUM FULL."
+            f"Words may remain on free pages of {len(left)} tables, which belong to another role, "
+            "until the server overwrites them: have their owner run VACUUM FULL."
         )
-    typer.echo("The server's own backups and its log hold it for as long as those are kept.")
+    typer.echo("The server's own backups and log still hold it for as long as they are kept.")
 
 
 def _look(
     tx: Transaction, config: Config, typed: str, *, on_server: bool = False
-) -> tuple[Plan, list[tuple[int, str]]]:
-    """Who is meant, and what erasing them takes.
+) -> tuple[ErasurePlan, list[tuple[int, str]]]:
+    """Return who is meant, and what erasing them removes.
 
     Raises:
         ConfidantError: nobody is called like that, or it is the owner.
@@ -225,49 +227,50 @@ def _look(
     plan = erasing.plan_of(tx, whose, system_clock())
     rows, said = preview(tx, whose.theirs, on_server=on_server)
     counts = [(count, _HOLDS[table]) for table, count in rows.items() if table in _HOLDS]
-    in_rooms = "messages in rooms, with the answers to them; a mark stays in their place"
+    in_rooms = "messages in rooms, with their answers; a mark stays in their place"
     return plan, [*counts, (said, in_rooms)]
 
 
-def _ask(config: Config, plan: Plan, counts: list[tuple[int, str]], *, yes: bool) -> None:
-    """Tell what erasing takes, and ask twice.
+def _ask(config: Config, plan: ErasurePlan, counts: list[tuple[int, str]], *, yes: bool) -> None:
+    """Say what erasing removes, and ask twice.
 
     Raises:
         ConfidantError: nothing is kept of them, or another name was typed.
     """
     if not any(count for count, _ in counts):
         raise ConfidantError(
-            f"Nothing is kept of {plan.identity}. `{confidant('pairing list')}` shows who was let "
-            "in."
+            f"Nothing is kept about {plan.identity}. `{confidant('pairing list')}` shows who was "
+            "approved."
         )
     typer.echo(
-        f"Of {plan.identity} (also kept as {', '.join(plan.theirs.names)}) this goes, for good:"
+        f"This would be removed for good, about {plan.identity} "
+        f"(also kept as {', '.join(plan.theirs.names)}):"
     )
     for count, what in counts:
         if count:
             typer.echo(f"{count:>9}  {what}")
-    typer.echo("and what is derived from it: index, cached vectors, copies of the database here.")
+    typer.echo("and what is derived from it: index, cached vectors, local copies of the database.")
     if yes:
         return
-    typer.confirm("Erase all of it? There is no way back", abort=True)
-    if typer.prompt(f"Type {plan.identity} to erase it").strip() != plan.identity:
-        raise ConfidantError("That is another name. Nothing was changed.")
+    typer.confirm("Erase all of it? This cannot be undone", abort=True)
+    if typer.prompt(f"Type {plan.identity} to confirm").strip() != plan.identity:
+        raise ConfidantError("That is a different name. Nothing was changed.")
 
 
-async def _tell(config: Config, plan: Plan) -> None:
-    """Say what came of it, what still holds them, and where they are still named."""
+async def _tell(config: Config, plan: ErasurePlan) -> None:
+    """Report the erasure, which backups still hold them, and where they are still named."""
     async with opened_database(config) as database:
         state = await database.read(backup_state.read)
     typer.echo(
-        f"{plan.identity} is erased. A mark of that stays, without the name: what an older backup "
-        "holds of them goes again when it is restored here."
+        f"{plan.identity} is erased. A mark without the name stays, so that restoring an older "
+        "backup here erases them again."
     )
     if left := remains(config, state.bot):
-        typer.echo("These were made before, and still hold what they held:")
+        typer.echo("These backups are older and still hold their data:")
         for each in left:
             typer.echo(f"  {each}")
     else:
-        typer.echo("No backup made before is known here; of copies of yours elsewhere I know none.")
+        typer.echo("No older backup is known here; the bot cannot know of copies elsewhere.")
     for where in named_in(config, plan.theirs.names):
         typer.echo(f"The configuration still names them: {where}.")
 
@@ -276,7 +279,7 @@ def _step(what: str) -> None:
     typer.echo(f"erasing: {what}", err=True)
 
 
-# `confidant export`: everything of one person, to take along.
+# `confidant export`: everything about one person, as a file for them.
 
 
 def export(
@@ -284,7 +287,7 @@ def export(
     target: Annotated[Path, typer.Argument(metavar="FILE", help="The zip file to write.")],
     config: ConfigOption = None,
 ) -> None:
-    """Write everything of one person into one file; the bot may run meanwhile. They are told."""
+    """Write everything about one person into a file and tell them. The bot may be running."""
     loaded = load(config, quiet=True)
     target = target.expanduser()
     made, whose, is_told = asyncio.run(_export(loaded.config, typed, target))
@@ -296,22 +299,22 @@ def export(
     )
     if made.left_out:
         typer.echo(
-            f"Left out, as several people wrote in them: {made.left_out} of the direct "
-            "conversations. Nothing tells whose words are whose."
+            f"Left out: {made.left_out} direct conversations that several people wrote in, because "
+            "it is not known whose words are whose."
         )
     typer.echo(
-        "They are told in their chat as soon as the bot runs."
+        "They will be told in their chat when the bot runs."
         if is_told
         else "They have no direct chat, so they are not told."
     )
 
 
-async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, Whose, bool]:
+async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, DataSubject, bool]:
     now = system_clock()
     async with opened_database(config) as database:
         with exporting(target, now) as into:
 
-            def work(tx: Transaction) -> tuple[Whose, str, Exported, bool]:
+            def work(tx: Transaction) -> tuple[DataSubject, str, Exported, bool]:
                 whose = find(tx, config, typed)
                 language = language_for(tx, whose, config.agent.language)
                 known = is_known(tx, whose)
@@ -323,8 +326,8 @@ async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, W
             found = replace(found, notes=notes)
             if not known and not (notes or found.in_rooms or found.files):
                 raise ConfidantError(
-                    f"Nothing is kept of {whose.identity}. "
-                    f"`{confidant('pairing list')}` shows who was let in."
+                    f"Nothing is kept about {whose.identity}. "
+                    f"`{confidant('pairing list')}` shows who was approved."
                 )
             into.readme(whose, language, found)
         is_told = await database.write(lambda tx: tell(tx, whose, language, now))

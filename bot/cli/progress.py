@@ -1,11 +1,11 @@
-"""How far something is that takes long: a bar on a terminal, now and then a line elsewhere.
+"""Progress of long work: a bar on a terminal, now and then a line elsewhere.
 
     with progress("Restoring", total=size, unit="bytes", quiet=quiet) as bar:
         work(advance=bar.advance)
 
-All of it goes to standard error, so that what a command prints can be piped on. Nothing is shown
-before the first step, so a question may be asked until then, and nothing is left of a bar at the
-end: the command says itself what came of it.
+It goes to standard error, so that the output of a command can be piped. Nothing is shown before the
+first step, so a question may be asked until then, and the bar disappears at the end: the command
+reports the result itself.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bars
 
-PAINT_SECONDS = 0.1  # between two looks of a bar
+PAINT_SECONDS = 0.1  # between two updates of a bar
 LINE_SECONDS = 10.0  # between two lines where there is no terminal
 BYTES = "bytes"
 
 
 class Progress:
-    """How far one thing is; any thread may say so."""
+    """Progress of one thing; any thread may report it."""
 
     _shown: Progress | None = None  # a terminal has room for one
 
@@ -65,12 +65,12 @@ class Progress:
         self._lock = threading.RLock()
 
     def advance(self, more: int = 1) -> None:
-        """So much more is done."""
+        """Add to what is done."""
         self._bars.advance(self._task, more)
         self._show()
 
     def at(self, done: int, total: int | None = None) -> None:
-        """So much is done by now, of so much where that is known now."""
+        """Set what is done, and the total if it is known now."""
         self._bars.update(self._task, completed=done, total=total)
         self._show()
 
@@ -80,7 +80,7 @@ class Progress:
         typer.echo(line)
 
     def end(self) -> None:
-        """Take the bar away, until the next step."""
+        """Hide the bar until the next step."""
         with self._lock, suppress(OSError, ValueError):  # whoever looked is gone; the work is not
             if self._bars.live.is_started:
                 self._bars.stop()
@@ -107,15 +107,15 @@ class Progress:
 
 
 class _Console(Console):
-    """Where progress is shown."""
+    """A console that survives a broken pipe."""
 
     @property
     def paints(self) -> bool:
-        """True where lines can be painted over."""
+        """True if lines can be overwritten."""
         return self.is_terminal and not self.is_dumb_terminal and not self.quiet
 
     def on_broken_pipe(self) -> None:
-        """Go on: nobody looks any more."""
+        """Continue: nobody is watching any more."""
 
 
 @contextmanager
@@ -128,13 +128,13 @@ def progress(
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Generator[Progress]:
-    """Show how far something is while it is done, on the loop and in threads alike.
+    """Show the progress of work, on the event loop or in threads.
 
     Args:
-        what: what is done, such as "Restoring".
-        total: how much there is to do, None where that is not known (`Progress.at` may say it).
-        unit: of what; `BYTES` are shown as kB and MB.
-        quiet: show nothing: with --quiet, or where machines read.
+        what: the work, such as "Restoring".
+        total: the amount of work; None if it is not known yet (`Progress.at` may set it).
+        unit: of the amount; `BYTES` are shown as kB and MB.
+        quiet: show nothing.
         stream: standard error when None.
         clock: seconds.
     """

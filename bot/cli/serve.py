@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from bot import __version__, logs
 from bot.app import App, Parts
 from bot.channel import reveal
-from bot.cli import garbage
+from bot.cli import startup
 from bot.cli.common import load, loop_runner
 from bot.cli.main import ConfigOption
 from bot.config import OFFLINE, Config, LogConfig, LogForm
@@ -34,13 +34,13 @@ from bot.storage.files import served
 STOP_SECONDS = 25  # after which a stop ends the process, whatever is away
 SAME_SIGNAL = 0.5  # seconds; `make` and the terminal may both pass on one wish to stop
 
-STOPPING = "Stopping: replies being written are finished first."
+STOPPING = "Stopping, once the replies being written are finished."
 STOPPED = "Stopped."
-AT_ONCE = "Stopped at once. What was not finished is answered after the next start."
+AT_ONCE = "Stopped at once. Unfinished replies are written after the next start."
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 NO_NODE = (
-    "With [storage] url the terminal joins the page of a running node. Start one with "
-    "`{run}`, or set [dashboard] host and port to where one is."
+    "With [storage] url the terminal connects to a running node's page. Start a node with "
+    "`{run}`, or set [dashboard] host and port to one."
 )
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ def run(config: Path | None, form: LogForm | None) -> None:
 
 
 def first_log(form: LogForm | None) -> LogConfig:
-    """What the log looks like before the configuration is read."""
+    """The log's format before the configuration is read."""
     asked = os.environ.get("CONFIDANT_LOG__FORMAT", "").strip().lower()
     try:
         return LogConfig.model_validate({"format": form or asked or "auto"})
@@ -78,31 +78,31 @@ def first_log(form: LogForm | None) -> LogConfig:
 
 
 def chat(config: ConfigOption = None) -> None:
-    """Chat in this terminal; with a running bot, join its page's conversation."""
+    """Chat in this terminal; if the bot is running, in its page's conversation."""
     loaded = load(config, quiet=True)
     loop_runner()(chat_here(loaded))
 
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """What the program says of itself: to a person in words, or as an event of the log."""
+    """The program's own messages: words for a person, or log events."""
 
     form: logs.Form
 
     @property
     def is_log(self) -> bool:
-        """True when everything on standard error is an event."""
+        """True if standard error holds log events only."""
         return self.form == "json"
 
     def say(self, event: str, words: str) -> None:
-        """Say that something is so."""
+        """Report something."""
         if self.is_log:
             log.info(event)
         else:  # over what the terminal shows of Ctrl-C
             _tell(f"\r{words}" if sys.stderr.isatty() else words)
 
     def warn(self, words: str) -> None:
-        """Say that something is not as it should be."""
+        """Warn about something."""
         if self.is_log:
             log.warning("config.warning", reason=words)
         else:
@@ -115,14 +115,14 @@ def _tell(words: str) -> None:
 
 
 async def serve(loaded: Loaded, voice: Voice) -> None:
-    """Run until told to stop, which may also be while it starts: a server may be waited for there.
+    """Run until told to stop, even while starting, when it may be waiting for a server.
 
     Raises:
         ConfidantError: it could not start; the message says what to do.
     """
     stop, started = _stop_signal(voice), asyncio.Event()
     if why := embed.missing(loaded.config.memory.embedder):
-        voice.warn(f"Memory is searched by words alone: {why}.")
+        voice.warn(f"Memory is searched by words only: {why}.")
     running = asyncio.create_task(_run(loaded, started, stop, voice))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -138,7 +138,7 @@ async def serve(loaded: Loaded, voice: Voice) -> None:
 
 async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event, voice: Voice) -> None:
     """Run the program until `stop`; `started` is set once it runs."""
-    parts = Parts(loaded=loaded, on_loaded=garbage.settle)
+    parts = Parts(loaded=loaded, on_loaded=startup.settle)
     async with App(loaded.config, loaded.plugins, parts) as app:
         started.set()
         if voice.form == "plain":
@@ -150,13 +150,13 @@ async def _run(loaded: Loaded, started: asyncio.Event, stop: asyncio.Event, voic
         log.info("program.started", page=url)
         await stop.wait()
         voice.say("program.stopping", STOPPING)
-        # Until the very end: also a thread that waits for a database holds the process up.
+        # To the very end: a thread that waits for a database would keep the process alive.
         faulthandler.dump_traceback_later(STOP_SECONDS, exit=True)
     voice.say("program.stopped", STOPPED)
 
 
 def greeting(app: App, config: Config) -> list[str]:
-    """What a person is told at the start: what answers, where everything is, how to stop it."""
+    """The lines a person sees at the start: the model, where things are, how to stop."""
     model = app.agent.models.default
     if model == OFFLINE:
         model = "offline, until it has a key (on the page: Settings, Quick setup)"
@@ -172,9 +172,9 @@ def greeting(app: App, config: Config) -> list[str]:
 
 
 def _stop_signal(voice: Voice) -> asyncio.Event:
-    """Set by the first SIGINT, SIGTERM or SIGHUP; another one later ends the process at once.
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets; a later one ends the process.
 
-    SIGQUIT has the stack of every task and thread written to standard error.
+    SIGQUIT writes the stack of every task and thread to standard error.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -205,7 +205,7 @@ def _dump_tasks() -> None:
 
 
 def _awaits(coroutine: Any) -> Iterator[str]:
-    """Each function a coroutine is in, with its file and line; the innermost last."""
+    """Yields each function a coroutine is in, with file and line; the innermost last."""
     while (frame := getattr(coroutine, "cr_frame", None)) is not None:
         code = frame.f_code
         yield f"{code.co_qualname} {Path(code.co_filename).name}:{frame.f_lineno}"
@@ -213,10 +213,10 @@ def _awaits(coroutine: Any) -> Iterator[str]:
 
 
 async def chat_here(loaded: Loaded) -> None:
-    """Talk in this terminal: with a bot of its own, or with the one that runs already.
+    """Chat in this terminal, with a bot of its own or the one already running.
 
-    Where many nodes share a database it is always one that runs: a node with nothing but a terminal
-    would take up turns of conversations whose channels it does not have.
+    With a shared database it is always a running one: a node with nothing but a terminal would
+    take turns of conversations whose channels it does not have.
 
     Raises:
         ConfidantError: neither could be reached; the message says what to do.

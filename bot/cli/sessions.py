@@ -1,4 +1,4 @@
-"""`confidant sessions`: look at conversations and take them along."""
+"""`confidant sessions`, `why`, `reminders` and `usage`: what the database holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bot.cli.common import load, local_time, reading
+from bot.cli.common import counted, load, local_time, reading
 from bot.cli.main import ConfigOption, JsonOption
 from bot.clock import system_clock
 from bot.context.budget import grouped
@@ -23,7 +23,7 @@ from bot.identity.conversation import local_zone
 from bot.identity.routing import OWNER
 from bot.invocation import confidant
 from bot.money import KEPT_DAYS, Heading, counts
-from bot.money.counts import COLUMNS, Line, Prices
+from bot.money.counts import COLUMNS, Prices, UsageLine
 from bot.sessions import browsing, entries, repeats, store
 from bot.sessions import reminders as once
 from bot.sessions.entries import Entry
@@ -40,7 +40,7 @@ INDEX_NAME = "sessions.json"
 
 
 def show_all(config: ConfigOption = None) -> None:
-    """Show every conversation, newest first; * marks those that go on."""
+    """Show every conversation, newest first; * marks the current ones."""
     loaded = load(config, quiet=True)
     found, pointers = reading(
         loaded.config, lambda tx: (store.all_sessions(tx), store.pointers(tx))
@@ -78,8 +78,8 @@ def show(
     session, dropped, said, gone = found
     if dropped:
         typer.echo(
-            f"({'1 entry' if dropped == 1 else f'{dropped} entries'} before this: the months they "
-            "were of were dropped, see [storage] keep_months)"
+            f"({counted(dropped, 'earlier entry', 'earlier entries')} deleted by month; see "
+            "[storage] keep_months)"
         )
     for entry in said:
         words = "(forgotten)" if entry.id in gone else harmless(entry.text)
@@ -95,7 +95,7 @@ def why(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what became of the last messages of a chat and of what was to be sent there."""
+    """Show the outcome of the last messages from a chat, and of those sent to it."""
     channel, _, number = chat.rpartition(":")
     loaded = load(config, quiet=True)
     found = reading(loaded.config, lambda tx: outcomes.of_chat(tx, channel, number))
@@ -103,7 +103,7 @@ def why(
         typer.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
         return
     if not found:
-        raise ConfidantError(f"Nothing came from {harmless(chat)}, and nothing was sent there.")
+        raise ConfidantError(f"No message came from {harmless(chat)}, and none was sent there.")
     for each in found:
         after = f" after {(each.done_at - each.at) / 1000:.1f} s" if each.done_at else ""
         tried = (
@@ -123,21 +123,21 @@ _OUTCOMES: Mapping[outcomes.Outcome, str] = {
     "failed": "its reply failed",
     "stopped": "stopped",
     "refused": "not answered",
-    "waiting": "is waiting for its answer",
+    "waiting": "waiting for its answer",
     "aside": "set aside",
     "sent": "sent",
-    "unsent": "is waiting to be sent",
-    "later": "not sent, tried again later",
+    "unsent": "waiting to be sent",
+    "later": "not sent, will be retried",
     "unreached": "not sent, kept until somebody writes there",
     "given_up": "not sent",
 }
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(help="Where to; made if it is not there.")],
+    folder: Annotated[Path, typer.Argument(help="The folder to write to; created if missing.")],
     config: ConfigOption = None,
 ) -> None:
-    """Write every transcript and an index of them, sessions.json, into a folder."""
+    """Write every transcript, and an index in sessions.json, into a folder."""
     loaded = load(config, quiet=True)
 
     def work(tx: store.Transaction) -> int:
@@ -154,7 +154,7 @@ def export(
         count = reading(loaded.config, work)
     except OSError as exc:
         raise ConfidantError(f"{folder} cannot be written: {exc.strerror}.") from exc
-    typer.echo(f"{count} conversations are in {folder}.")
+    typer.echo(f"{counted(count, 'conversation')} written to {folder}.")
 
 
 def _lines(tx: store.Transaction, session: Session) -> Iterator[str]:
@@ -186,15 +186,15 @@ def _write(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-# `confidant reminders`: what is due, when and for whom.
+# `confidant reminders`: what is due, when, and for whom.
 
 Kind = Literal["once", "again", "task"]
 State = Literal["waiting", "overdue", "paused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One that waits, with what came of its last time; `text` is empty if it is not the owner's."""
+class ReminderRow:
+    """A reminder or task and its last run; `text` is empty unless it is the owner's."""
 
     due_at: int  # ms since the epoch
     kind: Kind
@@ -208,25 +208,25 @@ class Row:
 
 
 def show_reminders(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Show what is due, when and for whom; the words of the owner's alone."""
+    """Show what is due, when and for whom; the text only of your own."""
     now = system_clock()
     rows = reading(load(config, quiet=True).config, lambda tx: _rows(tx, now))
     if as_json:
         typer.echo(orjson.dumps(rows, option=orjson.OPT_INDENT_2).decode())
     elif not rows:
-        typer.echo("Nothing waits.")
+        typer.echo("There are no reminders.")
     else:
         Console().print(_table(rows))
 
 
-def _rows(tx: Transaction, now: int) -> list[Row]:
-    """All of them in the order in which they are due; what is paused stands at the end."""
+def _rows(tx: Transaction, now: int) -> list[ReminderRow]:
+    """All of them by due time; paused ones last."""
     rows = [_row(each, (), now) for each in once.of_everybody(tx)]
     rows += [_row(each, repeats.runs(tx, each, 1), now) for each in repeats.of_everybody(tx)]
     return sorted(rows, key=lambda row: (row.state == "paused", row.due_at))
 
 
-def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> Row:
+def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> ReminderRow:
     is_again = isinstance(each, Repeat)
     state: State = "overdue" if each.due_at < now else "waiting"
     if repeats.is_paused(each):
@@ -235,7 +235,7 @@ def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> Row:
     if is_again:
         kind = "task" if each.kind == "task" else "again"
     address = each.target.address
-    return Row(
+    return ReminderRow(
         each.due_at,
         kind,
         described("en", each.series) if is_again else "",
@@ -248,7 +248,7 @@ def _row(each: Reminder | Repeat, runs: Sequence[Run], now: int) -> Row:
     )
 
 
-def _table(rows: Sequence[Row]) -> Table:
+def _table(rows: Sequence[ReminderRow]) -> Table:
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False)
     for name in ("due", "kind", "for", "in", "state", "last time", "words"):
         table.add_column(name, overflow="fold")
@@ -277,7 +277,7 @@ def show_usage(
     ] = 30,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many tokens were used, by whom, and what they cost where that is known."""
+    """Show how many tokens were used, by whom, and what they cost if known."""
     loaded = load(config, quiet=True).config
     asked, zone, now = UsageDays(Prices.of_config(loaded)), local_zone(loaded), system_clock()
     headings = ALL if by is None else (by,)
@@ -287,7 +287,7 @@ def show_usage(
         typer.echo(orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode())
         return
     if not found[headings[0]]:
-        typer.echo("Nothing was used in this time.")
+        typer.echo("Nothing was used in this period.")
         return
     console = Console()
     for name in headings:
@@ -299,7 +299,7 @@ def show_usage(
         typer.echo(harmless(text("en", "usage.unpriced", models=", ".join(unpriced))))
 
 
-def _usage_table(by: Heading, lines: Sequence[Line]) -> Table:
+def _usage_table(by: Heading, lines: Sequence[UsageLine]) -> Table:
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, show_footer=True)
     total = counts.total(lines)
     table.add_column(by, overflow="fold", footer=text("en", "usage.total"))
@@ -310,5 +310,5 @@ def _usage_table(by: Heading, lines: Sequence[Line]) -> Table:
     return table
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _cells(line: UsageLine) -> tuple[str, ...]:
     return (*map(grouped, line.numbers), counts.cost_in_words("en", line))

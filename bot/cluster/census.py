@@ -66,7 +66,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class NodeStatus:
     """One node. `since` is in ms since the epoch, `silent` in ms since its last sign of life.
 
     `owns` is what it alone does ("telegram/default"), `lanes` how many it is answering.
@@ -85,7 +85,7 @@ class Member:
 class Census:
     """All nodes, and what waits for any of them; `oldest_job` is in ms since it was deferred."""
 
-    nodes: tuple[Member, ...] = ()
+    nodes: tuple[NodeStatus, ...] = ()
     jobs: int = 0
     oldest_job: int = 0
     messages: int = 0
@@ -105,7 +105,7 @@ def take(tx: Transaction) -> Census:
             owned.setdefault(node, []).append(name)
     lanes = {str(node): int(count) for node, count in tx.execute(_LANES)}
     nodes = tuple(
-        Member(
+        NodeStatus(
             name=str(name),
             version=str(version),
             since=int(since),

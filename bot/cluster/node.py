@@ -26,7 +26,7 @@ from bot import __version__
 from bot.backoff import Backoff
 from bot.clock import Clock
 from bot.cluster import census, takeover
-from bot.cluster.signals import Hearing, Mentioned, NodeSignals, Told
+from bot.cluster.signals import Hearing, InlineEvent, NodeSignals, Notification
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
@@ -101,7 +101,7 @@ class Node:
         self._epoch = 0  # of what this node began by itself
         self._sure_until = 0.0  # monotonic: until then nobody takes away what this node has
         self._wanted = asyncio.Event()
-        self._sign = Told(self.name).payload()  # that it lives: it hears itself
+        self._sign = Notification(self.name).payload()  # that it lives: it hears itself
         self._facts = census.NodeFacts()
         self.page_token = 0  # what the others may know of it; see `census.mark_of`
         self._is_connected = False
@@ -193,7 +193,7 @@ class Node:
 
     async def mention(self, event: Event) -> None:
         """See `Coordination.mention`."""
-        payload = Mentioned(self.name, event).payload()
+        payload = InlineEvent(self.name, event).payload()
         if len(payload.encode()) > MOST_MENTIONED:
             log.debug("node.not_mentioned", topic=event.topic, bytes=len(payload.encode()))
             return
@@ -352,12 +352,12 @@ class Node:
     async def _listen(self, connection: Connection, seconds: float) -> None:
         """Hear what is told within some time, or until this node wants something."""
         self._wanted.clear()
-        told: list[Told] = []
+        told: list[Notification] = []
         async for notify in connection.notifies(timeout=min(seconds, TICK), stop_after=1):
             self._unheard = 0
-            if (found := Told.parse(notify.payload)) is not None:
+            if (found := Notification.parse(notify.payload)) is not None:
                 told.append(found)
-            heard = Mentioned.parse(notify.payload)
+            heard = InlineEvent.parse(notify.payload)
             if heard is not None and heard.node != self.name and self._hears:
                 self._hearing.put([heard.event])
         if any(each.work for each in told):
@@ -366,7 +366,7 @@ class Node:
         for each in others:
             await self._read_events(connection, each)
 
-    async def _read_events(self, connection: Connection, told: Told) -> None:
+    async def _read_events(self, connection: Connection, told: Notification) -> None:
         which, given = (
             ("id = ANY(%s)", [list(told.ids)])
             if told.ids

@@ -25,7 +25,7 @@ Owns = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Notification:
     """What a NOTIFY says: who told, the ids of its events, and whether there is work."""
 
     node: str
@@ -39,7 +39,7 @@ class Told:
         return orjson.dumps([self.node, self.first, self.last, self.ids, self.work]).decode()
 
     @classmethod
-    def parse(cls, payload: str) -> Told | None:
+    def parse(cls, payload: str) -> Notification | None:
         """The other way round; None for what is none of ours."""
         try:
             node, first, last, ids, work = orjson.loads(payload)
@@ -49,7 +49,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Mentioned:
+class InlineEvent:
     """An event that stands in a NOTIFY and nowhere else, and the node that told it."""
 
     node: str
@@ -61,7 +61,7 @@ class Mentioned:
         return orjson.dumps([self.node, [event.topic, event.name, event.body]]).decode()
 
     @classmethod
-    def parse(cls, payload: str) -> Mentioned | None:
+    def parse(cls, payload: str) -> InlineEvent | None:
         """The other way round; None for what is none of ours."""
         try:
             node, (topic, name, body) = orjson.loads(payload)
@@ -129,7 +129,7 @@ class NodeSignals(Signals):
         if not self._told and not self._has_work:
             return SQL("")
         ids = self._told
-        told = Told(
+        told = Notification(
             self.node,
             min(ids, default=0),
             max(ids, default=0),

@@ -1,1 +1,1 @@
-"""What people type to the bot itself: answered without the model, and never behind a turn."""
+"""Slash commands: answered without the model, and never behind a turn."""

@@ -1,4 +1,4 @@
-"""What a command is given and gives back, and `command`, which declares one at its handler."""
+"""The input and output of a command, and `command`, which declares one at its handler."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bot.unit_of_work import UnitOfWork
 class Call:
     """One command from one person. `now` is in ms since the epoch.
 
-    What is entered into `scope` is left once the command's transaction is on disk, or has failed.
+    `scope` is closed once the command's transaction is on disk, or has failed.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Call:
 
     @property
     def place(self) -> Place:
-        """The conversation it was given in, with its session key."""
+        """The conversation it was sent in, with its session key."""
         return self.conversation.place
 
     @property
     def person(self) -> str:
-        """The canonical identity of whoever gave it."""
+        """The canonical identity of the sender."""
         return self.conversation.person
 
     @property
@@ -59,12 +59,12 @@ class Call:
 
     @property
     def view(self) -> MemoryView:
-        """What may be seen and written there."""
+        """The memory view of the conversation."""
         return self.conversation.view
 
     @property
     def is_direct(self) -> bool:
-        """True when nobody else reads the answer."""
+        """True if only the sender sees the reply."""
         return self.conversation.is_direct
 
     @property
@@ -74,14 +74,13 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a command says, in Markdown, and what is left of its text as a first message.
+class CommandAnswer:
+    """The answer of a command, in Markdown, and the rest of its text as a first message.
 
-    `extra` is what comes with it where the channel takes it. `links` are all there are now, if it
-    changed any, and `zones` all time zones people chose; `activation` is what was chosen for the
-    room it was given in. `question` is the one whether a tool may be called that it has answered.
-    `noted` is what the transcript keeps where `text` holds a secret, `typed` what it keeps where
-    the command does.
+    `extra` holds buttons and attachments. `links` are all links, if it changed any, and `zones` all
+    chosen time zones; `activation` is what was chosen for the room. `question` is the id of the
+    tool approval that it answered. `noted` is what the transcript keeps if `text` holds a secret,
+    `typed` what it keeps if the command does.
     """
 
     text: str
@@ -95,7 +94,7 @@ class Answer:
     typed: str = ""
 
 
-Apply = Callable[[UnitOfWork, Session], Answer]
+Apply = Callable[[UnitOfWork, Session], CommandAnswer]
 """Runs inside the command's one transaction; the session is the caller's current one."""
 
 Handler = Callable[[Call], Awaitable[Apply]]
@@ -121,10 +120,9 @@ def command(
 ) -> Callable[[Method], Method]:
     """Declare the method below it as a command, or as several; without names, by its own.
 
-    An answer that `is_private` is shown to nobody else, where a platform can do that. What is not
-    `is_listed` is in no menu: what buttons give, or what a platform sends by itself. One that
-    `is_aside` changes the conversation and adds nothing to it: a page shows its answer as a
-    sentence between the lines, unless there is something to press.
+    An answer that `is_private` is shown to the sender only, where a platform can do that. A command
+    that is not `is_listed` is in no menu, such as those of buttons. One that `is_aside` is not part
+    of the conversation: the page shows its answer between the messages, unless it has buttons.
     """
 
     def declare(method: Method) -> Method:
@@ -136,11 +134,11 @@ def command(
 
 
 def saying(words: str) -> Apply:
-    """A command that changes nothing and only answers."""
-    return lambda _unit, _session: Answer(words)
+    """An answer that changes nothing."""
+    return lambda _unit, _session: CommandAnswer(words)
 
 
 def switched(call: Call) -> str:
-    """What was chosen of a command's few words, in one language."""
+    """The choice a person typed, in English: on, off, or the word itself."""
     wishes = {"on": ("开", "開", "打开", "打開"), "off": ("关", "關", "关闭", "關閉")}
     return next((wish for wish, words in wishes.items() if call.rest in words), call.rest.lower())

@@ -1,7 +1,4 @@
-"""How a command runs.
-
-One transaction changes, answers, notes it in the transcript, and is done.
-"""
+"""Runs commands: one transaction makes the change, answers, and notes both in the transcript."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ import structlog
 from bot.agent.running import TurnStops
 from bot.channel import Command, Inbound
 from bot.commands import conversation, info, link, memory, remind
-from bot.commands.base import COMMANDS, Answer, Apply, Call, Handler, saying
+from bot.commands.base import COMMANDS, Apply, Call, CommandAnswer, Handler, saying
 from bot.core import Core
 from bot.delivery import outbox
 from bot.i18n import LANGUAGES, language_of, place_of, text
@@ -42,7 +39,7 @@ class Commander:
         stops: TurnStops,
         joined: Callable[[], Awaitable[None]],
     ) -> None:
-        """`joined` is called when accounts were joined or parted: what rests on it may be over."""
+        """`joined` is called after accounts were linked or unlinked, as logins may depend on it."""
         self._handlers = handlers
         self._committer = committer
         self._upkeep = upkeep
@@ -61,7 +58,7 @@ class Commander:
         return conversation.command
 
     async def run(self, waiting: QueuedMessage, parsed: Parsed) -> QueuedMessage | None:
-        """Answer a command; what remains to be said to the model is returned as a message."""
+        """Answer a command; return what is left of its text as a message for the model."""
         handler = self._handlers.get(parsed.name, self._unknown)
         inbound = waiting.inbound
         async with AsyncExitStack() as scope:
@@ -85,7 +82,7 @@ class Commander:
             if (activation := commit.result.activation) is not None:
                 self._core.resolver.activated(call.place.key, activation)
         self._upkeep.flush_ended(commit.ended)
-        # What is no command may be anything: somebody's words do not go into the log.
+        # An unknown command may be any text, which must not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"
         log.info("command.done", command=known, channel=inbound.channel)
         return next(iter(commit.due), None)
@@ -94,12 +91,12 @@ class Commander:
         return saying(call.text("command.unknown", name=call.name))
 
 
-def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> Answer:
+def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Apply) -> CommandAnswer:
     before, _ = unit.current(call.place)
     answer = apply(unit, before)
     inbound = call.inbound
     typed = answer.typed or call.typed.removesuffix(answer.message).strip()
-    # The conversation that goes on is where the command and its answer are noted.
+    # The command and its answer are noted in the conversation that is current afterwards.
     after, _ = unit.current(call.place)
     extra, declared = answer.extra or outbox.NOTHING, COMMANDS.get(call.name)
     is_aside = declared is not None and declared.is_aside and not extra.buttons
@@ -139,16 +136,16 @@ def _carry_out(unit: UnitOfWork, waiting: QueuedMessage, call: Call, apply: Appl
     return answer
 
 
-# Every command: what runs it, and how people see it in menus, completion and `/help`.
+# Every command: its handler, and its place in menus, completion and `/help`.
 
 MODULES = (conversation, info, link, memory, remind)
-"""Where commands are; importing one declares its commands."""
+"""Modules with commands; importing one declares them."""
 
 KNOWN = frozenset(COMMANDS)
 
 
 def handlers(services: Collection[object]) -> Mapping[str, Handler]:
-    """What runs each command, by its name: a method of one of these.
+    """Return the handler of each command: a method of one of these services.
 
     Raises:
         KeyError: the class of a command is not among them: a mistake in the program.
@@ -164,12 +161,12 @@ def handlers(services: Collection[object]) -> Mapping[str, Handler]:
 
 
 def menus() -> dict[str, Sequence[Command]]:
-    """The menu in every language; in English for whoever speaks another one."""
+    """The menu in every language; "" is for all others."""
     return {"": menu("en"), **{language: menu(language) for language in LANGUAGES}}
 
 
 def menu(locale: str) -> tuple[Command, ...]:
-    """Every command that is listed, in the person's language and in the order of the catalog."""
+    """Every listed command, in the person's language and in the order of the catalog."""
     language = language_of(locale)
     listed = [name for name, each in COMMANDS.items() if each.is_listed]
     return tuple(

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from bot.agent.models.registry import Models
 from bot.agent.running import Stage, TurnStops
 from bot.channel import Address, Button, ModelChoice
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.info import not_saved
 from bot.commands.memory import NIGHT, NightCommands
 from bot.config import ANTHROPIC, Thinking
@@ -29,7 +29,7 @@ MOST_NAMED = 40  # models at a time; services may have hundreds
 
 
 class ModelChoices:
-    """What `/model` and the page offer."""
+    """The models that `/model` and the page offer."""
 
     def __init__(self, models: Models, resolver: ConversationResolver, database: Database) -> None:
         self._models = models
@@ -41,14 +41,14 @@ class ModelChoices:
         return tuple(name for name in await self._models.names() if self.may(here, name))
 
     def may(self, here: Conversation, name: str) -> bool:
-        """True when a model may be chosen there, should there be one of that name."""
+        """True if a model may be chosen there, provided that it exists."""
         choices = here.config.agent.choices
         if not choices or (here.is_owner and here.is_direct):
             return True
         return any(fnmatchcase(name, pattern) for pattern in (self._models.default, *choices))
 
     async def at(self, address: Address, sender: str) -> ModelChoice:
-        """What a person in a direct chat may choose, and what answers them.
+        """The models a person may choose in a direct chat, and the one that answers them.
 
         Raises:
             StorageError: it cannot be read.
@@ -89,55 +89,55 @@ class ConversationCommands:
         """Begin a new conversation; the old one stays, and `/undo` goes back to it.
 
         A first word that is a model's name chooses that model; the rest is the first message.
-        Where nothing was said yet, there is nothing to begin: so a second press changes nothing.
+        In an empty conversation nothing changes, so a second press does no harm.
         """
         first, _, rest = call.rest.partition(" ")
         chosen = _match(first, await self._choices.offered(call.conversation)) if first else ""
         message = rest.strip() if chosen else call.rest
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if store.is_untouched(unit.tx, session):
                 if chosen:
                     store.change(unit.tx, session.id, model=chosen)
                 key = "command.new.done_model" if chosen else "command.new.already"
-                return Answer(call.text(key, model=chosen), message)
+                return CommandAnswer(call.text(key, model=chosen), message)
             unit.start(call.place, by="new", previous=session, model=chosen or session.model)
             key = "command.new.done_model" if chosen else "command.new.done"
             begun = Extra(begins=call.inbound.message_id)
             lines = [call.text(key, model=chosen)]
             if call.view.space:
                 lines += not_saved(call, unit)
-            return Answer("\n".join(lines), message, extra=begun)
+            return CommandAnswer("\n".join(lines), message, extra=begun)
 
         return apply
 
     @command(is_aside=True)
     async def undo(self, call: Call) -> Apply:
-        """Take back the last summary, or go back to the conversation before; or the last night."""
+        """Undo the last summary or night, or go back to the previous conversation."""
         if call.rest.lower() in NIGHT:
             return await self._night.undo(call)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if compactions.undo(unit.tx, session) is not None:
                 unit.stale.add(session.id)
-                return Answer(call.text("command.undo.compaction"))
+                return CommandAnswer(call.text("command.undo.compaction"))
             before = store.get(unit.tx, session.previous) if session.previous else None
             while before is not None and before.deleted_at:
                 before = store.get(unit.tx, before.previous) if before.previous else None
             if before is None:
-                return Answer(call.text("command.undo.nothing"))
+                return CommandAnswer(call.text("command.undo.nothing"))
             store.point(unit.tx, session.key, before.id, call.now)
             count = browsing.count_of(unit.tx, before)
             words = call.text("command.undo.done", count=count)
-            return Answer(words, extra=Extra(begins=call.inbound.message_id))
+            return CommandAnswer(words, extra=Extra(begins=call.inbound.message_id))
 
         return apply
 
     @command("continue", is_aside=True)
     async def resume(self, call: Call) -> Apply:
-        """Go back to an earlier conversation of this place; without one, list them."""
+        """Continue an earlier conversation of this chat; without a name, list them."""
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             found = browsing.earlier(unit.tx, session, MOST_EARLIER)
             if _ID.fullmatch(call.rest):  # a button's, however long ago that was
                 chosen = browsing.earlier(unit.tx, session, 1, id_=call.rest)
@@ -147,7 +147,7 @@ class ConversationCommands:
                 if not store.is_untouched(unit.tx, session):
                     unit.start(call.place, by="new", previous=session, model=session.model)
                 begun = Extra(begins=call.inbound.message_id)
-                return Answer(call.text("command.continue.deleted"), extra=begun)
+                return CommandAnswer(call.text("command.continue.deleted"), extra=begun)
             if len(chosen) != 1:
                 key = "unknown" if call.rest and not chosen else "choose"
                 return _earlier(call, key if found else "nothing", chosen or found)
@@ -158,13 +158,13 @@ class ConversationCommands:
             unit.resume(earlier, previous=session)
             done = Extra(begins=call.inbound.message_id)
             name = _name(call, one, LONGEST_NAME)
-            return Answer(call.text("command.continue.done", name=name), extra=done)
+            return CommandAnswer(call.text("command.continue.done", name=name), extra=done)
 
         return apply
 
     @command(is_aside=True)
     async def stop(self, call: Call) -> Apply:
-        """Stop what works for the conversation; what was written so far is kept."""
+        """Stop the turn or summary that is running; what was written so far is kept."""
         stopped = await self._stops.stop(call.place.key)
         lines = [call.text(f"command.stop.{each}") for each in STAGES if each in stopped]
         return saying("\n".join(lines) or call.text("command.stop.nothing"))
@@ -184,42 +184,42 @@ class ConversationCommands:
             more = len(offered) - MOST_NAMED
             names = call.text("command.model.more", names=names, count=more)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if not call.rest:
                 now = self._models.full(session.model)
                 words = call.text("command.model.now", model=now, names=names)
-                return Answer(words, extra=_buttons(name for name in offered if name != now))
+                return CommandAnswer(words, extra=_buttons(name for name in offered if name != now))
             if call.rest.lower() != "default" and not chosen:
-                return Answer(call.text("command.model.unknown", names=names))
+                return CommandAnswer(call.text("command.model.unknown", names=names))
             store.change(unit.tx, session.id, model=chosen, stand_in="")
-            return Answer(call.text("command.model.done", model=chosen or default))
+            return CommandAnswer(call.text("command.model.done", model=chosen or default))
 
         return apply
 
     @command(is_aside=True)
     async def think(self, call: Call) -> Apply:
-        """Show how much the model thinks, or choose for this conversation."""
+        """Show how much the model thinks, or set it for this conversation."""
         wish = _LEVELS.get(call.rest.strip().lower())
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if wish is not None:
                 store.change(unit.tx, session.id, thinking=wish)
             level = session.thinking if wish is None else wish
             said = call.text(f"command.think.level_{level or 'default'}")
             if wish is not None:
-                return Answer(call.text("command.think.done", level=said))
+                return CommandAnswer(call.text("command.think.done", level=said))
             names = [name for name in LEVELS if name != (level or "default")]
             choices = [
                 Button(call.text(f"command.think.level_{name}"), f"/think {name}") for name in names
             ]
             key = f"command.think.{'unknown' if call.rest else 'now'}"
-            return Answer(call.text(key, level=said), extra=Extra(tuple(choices)))
+            return CommandAnswer(call.text(key, level=said), extra=Extra(tuple(choices)))
 
         return apply
 
 
 def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
-    """Those of a numbered list that somebody named: by number, or words of the name."""
+    """The conversations of a numbered list that match a number or words of the name."""
     wanted = fulltext.folded(words)
     number = int(wanted) if wanted.isdecimal() and len(wanted) <= 2 else 0
     if number in found:
@@ -227,8 +227,8 @@ def _chosen(found: Mapping[int, Listed], words: str) -> Mapping[int, Listed]:
     return {n: e for n, e in found.items() if wanted and wanted in fulltext.folded(e.name)}
 
 
-def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
-    """What can be continued, with a button each."""
+def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> CommandAnswer:
+    """List conversations that can be continued, with a button each."""
     lines = [call.text(f"command.continue.{key}")]
     buttons = list[Button]()
     for number, each in islice(found.items(), MOST_BUTTONS):
@@ -236,7 +236,7 @@ def _earlier(call: Call, key: str, found: Mapping[int, Listed]) -> Answer:
         lines.append(f"{number}. {_name(call, each, LONGEST_NAME)} ({when})")
         label = _name(call, each, LONGEST_LABEL)
         buttons.append(Button(label, f"/continue {each.id}"))
-    return Answer("\n".join(lines), extra=Extra(tuple(buttons)) if buttons else None)
+    return CommandAnswer("\n".join(lines), extra=Extra(tuple(buttons)) if buttons else None)
 
 
 def _name(call: Call, listed: Listed, most: int) -> str:

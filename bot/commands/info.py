@@ -1,4 +1,4 @@
-"""Commands that only tell."""
+"""Commands about the state of a conversation: context, status, usage, tools, approvals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import call_of
 from bot.channel import Attachment, Channel, Command, Health
-from bot.commands.base import Answer, Apply, Call, command, saying, switched
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying, switched
 from bot.context import budget
 from bot.context.budget import Report, grouped
 from bot.delivery import outbox
@@ -60,11 +60,11 @@ class ContextCommands:
         self._channels = channels
 
     async def report(self, call: Call) -> Report:
-        """What fills the caller's conversation."""
+        """Report what fills the caller's conversation."""
         return await self.report_of(await self._current(call), call.conversation)
 
     async def report_of(self, session: Session, conversation: Conversation) -> Report:
-        """What fills a session, as its conversation's person is shown it."""
+        """Report what fills a session, as its person is shown it."""
         active = await self._upkeep.sessions.of(session.id, conversation)
         limit, view = active.limits.window.tokens, conversation.view
         short = is_short(active.cached, active.limits)
@@ -74,7 +74,7 @@ class ContextCommands:
 
     @command(is_private=True)
     async def context(self, call: Call) -> Apply:
-        """What fills the conversation: in a list, in detail, and in a picture."""
+        """Show what fills the conversation: as a list, in detail, and as a picture."""
         found = await self.report(call)
         lines = budget.lines(found, call.language, call.rest.lower())
         channel = self._channels.get(call.inbound.channel)
@@ -87,7 +87,7 @@ class ContextCommands:
         legend = zip(budget.legend(sizes), names, strict=True)
         lines.append("  ".join(f"{square} {name}" for square, name in legend))
         extra = Extra(attachments=(Attachment("context.png", "image/png", drawn),))
-        answer = Answer("\n".join(lines), extra=extra)
+        answer = CommandAnswer("\n".join(lines), extra=extra)
         return lambda _unit, _session: answer
 
     @command()
@@ -102,16 +102,16 @@ class ContextCommands:
 
     @command()
     async def notices(self, call: Call) -> Apply:
-        """Choose whether to be told that a conversation gets full."""
+        """Turn warnings about a full conversation on or off."""
         wish = switched(call)
         by_default = active_session.is_told(call.conversation)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if wish not in {"on", "off", "later"}:
                 tells = by_default if session.notices in {"", "later"} else session.notices == "on"
-                return Answer(call.text(f"command.notices.now_{'on' if tells else 'off'}"))
+                return CommandAnswer(call.text(f"command.notices.now_{'on' if tells else 'off'}"))
             store.change(unit.tx, session.id, notices=wish)
-            return Answer(call.text(f"command.notices.{wish}"))
+            return CommandAnswer(call.text(f"command.notices.{wish}"))
 
         return apply
 
@@ -144,12 +144,12 @@ class InfoCommands:
 
     @command(is_private=True)
     async def status(self, call: Call) -> Apply:
-        """How this conversation and the bot are doing."""
+        """Show the status of this conversation and of the bot."""
         connections = self._connections()
         found = await self._context.report(call)
         tells = active_session.is_told(call.conversation)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             lines = [
                 call.text("command.status.model", model=self._models.full(session.model)),
                 call.text("command.status.conversation", turns=session.turns, id=session.id),
@@ -187,12 +187,12 @@ class InfoCommands:
                 lines.append(call.text("command.status.parked", count=parked))
             if call.conversation.is_owner and call.is_direct:  # in a room others read it too
                 lines.extend(_connection(call.language, *item) for item in connections)
-            return Answer("\n".join(f"- {line}" for line in lines))
+            return CommandAnswer("\n".join(f"- {line}" for line in lines))
 
         return apply
 
     def _next_start(self, call: Call, unit: UnitOfWork, session: Session) -> str:
-        """When the next conversation begins by itself."""
+        """Say when the next conversation begins by itself."""
         if session.ended_by:
             return call.text("command.status.ends_now")
         since = store.taken_up_at(unit.tx, session.key)
@@ -205,7 +205,7 @@ class InfoCommands:
 
     @command(is_private=True)
     async def whoami(self, call: Call) -> Apply:
-        """How the bot knows the person."""
+        """Show the person's id and identity."""
         known_as = "owner" if call.conversation.is_owner else "person"
         answer = call.text(  # What else somebody is called is nobody's business in a room.
             f"command.whoami.{known_as if call.is_direct else 'room'}",
@@ -218,7 +218,7 @@ class InfoCommands:
     @command(is_private=True)
     @command("start", is_listed=False)  # what Telegram sends first
     async def help(self, call: Call) -> Apply:
-        """What the bot understands."""
+        """List the commands."""
         lines = [
             f"- /{item.name}{f' {item.usage}' if item.usage else ''} — {item.description}"
             for item in self._menu(call.language)
@@ -228,7 +228,7 @@ class InfoCommands:
 
 
 def last_save(call: Call, unit: UnitOfWork) -> str:
-    """When a conversation was last saved to the caller's memory, and to where."""
+    """Say when a conversation was last saved to the caller's memory, and where."""
     found = search.last_save(unit.tx, call.view)
     if found is None:
         return call.text("memory.never_saved")
@@ -239,7 +239,7 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
 
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
-    """What is told of conversations that could not be saved so far, and of a night that failed."""
+    """Lines about conversations that could not be saved yet, and about a failed night."""
     found = unsaved.failing(unit.tx, search.keys_of(unit.tx, call.view))
     lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
     if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
@@ -278,13 +278,13 @@ class UsageCommands:
         # What somebody uses elsewhere is nobody's business in a room.
         own = await self._own(call) if call.is_direct else [_said(call, "elsewhere")]
 
-        def apply(_unit: UnitOfWork, session: Session) -> Answer:
-            return Answer("\n".join((_here(call, session), *own)))
+        def apply(_unit: UnitOfWork, session: Session) -> CommandAnswer:
+            return CommandAnswer("\n".join((_here(call, session), *own)))
 
         return apply
 
     async def _own(self, call: Call) -> list[str]:
-        """What the caller used everywhere."""
+        """Lines about everything the caller used."""
         used, zone = await self._views.month_of(call.conversation, call.now), call.conversation.zone
         lines = [
             _said(call, "today", what=_what(call, used.today)),
@@ -305,9 +305,9 @@ class UsageCommands:
         return lines
 
 
-def _chosen(call: Call, unit: UnitOfWork, session: Session, wish: str) -> Answer:
+def _chosen(call: Call, unit: UnitOfWork, session: Session, wish: str) -> CommandAnswer:
     store.change(unit.tx, session.id, usage="tokens" if wish == "tokens" else "")
-    return Answer(_said(call, "on" if wish == "tokens" else "off"))
+    return CommandAnswer(_said(call, "on" if wish == "tokens" else "off"))
 
 
 def _here(call: Call, session: Session) -> str:
@@ -356,10 +356,10 @@ class ToolCommands:
 
     @command()
     async def tools(self, call: Call) -> Apply:
-        """The tools whoever asks may use here.
+        """List the tools the sender may use here.
 
-        Only the owner is told of others: in a direct chat by name and with the rule that takes them
-        away, in a room, where others read it, by their number.
+        Only the owner is told about others: in a direct chat by name and with the rule that denies
+        them, in a room, where others read it, by their number.
         """
         rights = call.conversation.rights
         given: list[ToolSpec] = []
@@ -396,7 +396,7 @@ def _line(language: str, spec: ToolSpec) -> str:
 
 
 def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]:
-    """What the owner is told of tools that may not be used here."""
+    """Lines for the owner about tools that may not be used here."""
     if not call.is_direct:
         return [call.text("command.tools.more_in_room", count=len(refused))]
     lines = [
@@ -407,7 +407,7 @@ def _missing(call: Call, refused: Sequence[tuple[str, Permission]]) -> list[str]
 
 
 def _server(language: str, server: ServerState) -> str:
-    """How a tool server is doing, and what of it is not there."""
+    """The status of a tool server, and which of its tools are missing."""
     lines = [text(language, f"tools.server.{server.state}", name=server.name, count=server.tools)]
     if server.unusable:
         lines.append(text(language, "tools.server.unusable", count=server.unusable))
@@ -417,7 +417,7 @@ def _server(language: str, server: ServerState) -> str:
 
 
 def _left_out(language: str, names: Sequence[str]) -> list[str]:
-    """The tools that are not there because another one has their name."""
+    """Lines about tools that are left out because another one has their name."""
     if not names:
         return []
     shown = ", ".join(f"`{name}`" for name in names[:MAX_SHOWN])
@@ -434,28 +434,28 @@ class ApprovalCommands:
 
     @command(is_listed=False)
     async def allow(self, call: Call) -> Apply:
-        """Let the call be made: it is begun by the turn of this message."""
+        """Allow the call; the turn of this message makes it."""
         return self._decide(call, is_allowed=True)
 
     @command(is_listed=False)
     async def deny(self, call: Call) -> Apply:
-        """Let it not be made; the model is told."""
+        """Deny the call; the model is told."""
         return self._decide(call, is_allowed=False)
 
     def _decide(self, call: Call, *, is_allowed: bool) -> Apply:
         inbound = call.inbound
         asker = (inbound.channel, inbound.account, inbound.sender)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             found = _question(unit.tx, call, session, asker)
             if isinstance(found, str):
-                return Answer(call.text(found))
+                return CommandAnswer(call.text(found))
             use = call_of(unit.tx, found)
             if use is None:
-                return Answer(call.text("approval.closed"))
+                return CommandAnswer(call.text("approval.closed"))
             approvals.answer(unit.tx, found, call.now, is_allowed=is_allowed)
             said = "allowed" if is_allowed else "denied"
-            return Answer(
+            return CommandAnswer(
                 call.text(f"approval.{said}", tool=use.name),
                 message=call.text(f"approval.said_{said}", tool=use.name),
                 question=found.id,
@@ -467,7 +467,7 @@ class ApprovalCommands:
 def _question(
     tx: Transaction, call: Call, session: Session, asker: approvals.Asker
 ) -> Question | str:
-    """The question that is answered, or the key of why none is."""
+    """The question that is being answered, or the key of the reason why there is none."""
     id_ = call.rest.strip().lower()
     if not id_:
         waiting = approvals.open_in(tx, session.id, asker, call.now)

@@ -1,7 +1,7 @@
 """`/link` and `/unlink`: one person with several accounts.
 
-A code shows that both accounts are the same person's: it is asked for with one and typed with the
-other. Whoever may talk to the bot is decided elsewhere, and a link changes nothing about it.
+A code, requested with one account and typed with the other, shows that both belong to one person. A
+link does not change who may talk to the bot.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import structlog
 from cachetools import LRUCache
 
 from bot.channel import PAGE_OWNER, Channel
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.config import Settings
 from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
 from bot.identity.access import is_always
 from bot.sessions import links, page_logins, pairing, rooms, store
-from bot.sessions.links import Offer
+from bot.sessions.links import LinkCode
 from bot.sessions.page_logins import LoginLink
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
-MAX_TRIES = 5  # codes somebody may get wrong
+MAX_TRIES = 5  # wrong codes per person
 TRIES_SECONDS = 600.0  # within this time
 MAX_TRIED = 10_000  # people whose tries are remembered
 ALL = frozenset({"all", "全部"})
@@ -55,7 +55,7 @@ class LinkCommands:
 
     @command()
     async def unlink(self, call: Call) -> Apply:
-        """Let an account be somebody of its own again: this one, or one of the list."""
+        """Unlink this account, or one of the list."""
         if not call.is_direct:
             return saying(call.text("link.direct_only"))
         joined = call.conversation.joined
@@ -66,19 +66,19 @@ class LinkCommands:
             lines = [call.text("link.which"), *_listed(call, joined)]
             return saying("\n".join(lines))
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             for seat in gone:
                 parted = links.part(unit.tx, seat)
                 if parted is not None and seat != call.conversation.origin.seat:
                     words = text(parted.language, "link.ended_here")
                     unit.say(parted.address, words, "notice", language=parted.language)
             words = call.text("link.ended", count=len(gone))
-            return Answer(words, links=tuple(links.everything(unit.tx)))
+            return CommandAnswer(words, links=tuple(links.everything(unit.tx)))
 
         return apply
 
     def _offered(self, call: Call) -> Apply:
-        made = Offer(
+        made = LinkCode(
             person=call.person,
             code=pairing.new_code(),
             root=call.conversation.seat,
@@ -88,22 +88,22 @@ class LinkCommands:
         )
         joined = call.conversation.joined
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             links.offer(unit.tx, made, call.now)
             minutes = links.VALID_MS // 60_000
             lines = [call.text("link.code", code=made.code, minutes=minutes)]
             if joined:
                 lines += ["", call.text("link.list"), *_listed(call, joined)]
-            return Answer("\n".join(lines))
+            return CommandAnswer("\n".join(lines))
 
         return apply
 
 
-def _typed(unit: UnitOfWork, call: Call) -> Answer:
+def _typed(unit: UnitOfWork, call: Call) -> CommandAnswer:
     inbound = call.inbound
     found = links.claim(unit.tx, call.rest, call.person, call.now)
     if found is None:
-        return Answer(call.text("link.wrong"))
+        return CommandAnswer(call.text("link.wrong"))
     seat = call.conversation.origin.seat
     links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
     session = store.current(unit.tx, found.key)
@@ -115,11 +115,11 @@ def _typed(unit: UnitOfWork, call: Call) -> Answer:
         noted_in=session.id if session is not None else "",
     )
     words = call.text("link.joined", channel=found.address.channel)
-    return Answer(words, links=tuple(links.everything(unit.tx)))
+    return CommandAnswer(words, links=tuple(links.everything(unit.tx)))
 
 
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:
-    """The accounts that are to go; none when that is not said clearly."""
+    """The accounts to unlink; none if that is not clear."""
     seats = [link.seat for link in joined]
     here = call.conversation.origin.seat
     wish = call.rest.strip().lower()
@@ -156,7 +156,7 @@ class RoomCommands:
 
     @command()
     async def activation(self, call: Call) -> Apply:
-        """Show when the bot answers in a room, or choose it."""
+        """Show when the bot answers in a room, or set it."""
         if call.is_direct:
             return saying(call.text("rooms.direct"))
         wish = _WISHES.get(call.rest.lower())
@@ -168,15 +168,15 @@ class RoomCommands:
             return saying(call.text("rooms.not_admin"))
         key = call.place.key
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             rooms.activate(unit.tx, key, wish, call.now)
-            return Answer(call.text(f"rooms.set_{wish}"), activation=wish)
+            return CommandAnswer(call.text(f"rooms.set_{wish}"), activation=wish)
 
         return apply
 
 
 async def may_manage(channels: Mapping[str, Channel], conversation: Conversation) -> bool:
-    """True when whoever speaks looks after the room: its admins do, and the owner."""
+    """True if the sender may manage the room: its admins and the owner."""
     if conversation.is_owner:
         return True
     channel = channels.get(conversation.address.channel)
@@ -184,7 +184,7 @@ async def may_manage(channels: Mapping[str, Channel], conversation: Conversation
         return False
     try:
         return await channel.is_admin(conversation.address, conversation.origin.sender)
-    except Exception as error:  # noqa: BLE001 - who is not known to be one is none
+    except Exception as error:  # noqa: BLE001 - unknown means no
         log.warning("room.admin_unknown", channel=channel.name, error=type(error).__name__)
         return False
 
@@ -202,7 +202,7 @@ class WebCommands:
 
     @command()
     async def web(self, call: Call) -> Apply:
-        """Make a link that works once and soon; what the transcript keeps has no link in it."""
+        """Make a login link that works once; the transcript keeps no link."""
         language, port, config = call.language, self._port(), self._settings.now.dashboard
         here = f"http://127.0.0.1:{port}"
         if not call.is_direct:
@@ -221,18 +221,18 @@ class WebCommands:
         if not public:
             words.append(text(language, "web.here_only"))
 
-        def apply(unit: UnitOfWork, _session: Session) -> Answer:
+        def apply(unit: UnitOfWork, _session: Session) -> CommandAnswer:
             known = page_logins.person_from(unit.tx, call.conversation.seat)
             if known is not None and known.is_out and not call.conversation.is_owner:
-                return Answer(text(language, "web.out"))
+                return CommandAnswer(text(language, "web.out"))
             page_logins.offer(unit.tx, secret, _made(call))
-            return Answer("\n\n".join(words), noted=text(language, "web.noted"))
+            return CommandAnswer("\n\n".join(words), noted=text(language, "web.noted"))
 
         return apply
 
 
 def _made(call: Call) -> LoginLink:
-    """The link that somebody asks for: to the owner's page, to one they have, or to a first one."""
+    """The link to the owner's page, to the sender's page, or to a new one."""
     origin, person = call.conversation.origin, ""
     if call.conversation.is_owner:
         person = PAGE_OWNER

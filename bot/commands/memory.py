@@ -1,4 +1,4 @@
-"""`/memory` and `/whosees`: what is remembered, who could be told, and forgetting."""
+"""`/memory` and `/whosees`: show, correct and forget what is remembered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bot.agent.transcript import message_of
 from bot.agent.turn import confirmation
 from bot.channel import Button
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.info import last_save
 from bot.context import sentences
 from bot.delivery.outbox import Extra
@@ -52,19 +52,19 @@ from bot.views.memory import (
     would_go,
 )
 
-# `/undo night`, `/memory night`: what the last night changed, asked, and taking it back.
+# `/undo night`, `/memory night`: what the last night changed and asked, and undoing it.
 
 NIGHT = frozenset({"night", "昨夜", "昨晚", "夜里"})
 
 
 class NightCommands:
-    """What a person says of the changes in their own notes."""
+    """Commands about the nightly changes in a person's notes."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
 
     async def undo(self, call: Call) -> Apply:
-        """Take back what was changed in the notes of whoever asks."""
+        """Undo the changes in the sender's notes."""
         if not call.view.private:
             return saying(call.text("memory.closed"))
         try:
@@ -74,7 +74,7 @@ class NightCommands:
         return saying(nights.undone(call.language, done))
 
     async def memory(self, call: Call, rest: str) -> Apply:
-        """What was changed, or an answer to what was asked on a day ("yes 2026-07-01").
+        """Show what was changed, or take the answer to a day's question ("yes 2026-07-01").
 
         Raises:
             ToolError: something was forgotten meanwhile.
@@ -111,7 +111,7 @@ UNNAMED = "/memory forget …"  # as a transcript has it
 NO = frozenset({"no", "cancel", "不", "不要", "否", "取消"})
 
 Action = Callable[[Call, str], Awaitable[Apply]]
-"""One of the things that can be done with memory, with what was said to it."""
+"""A subcommand, called with the rest of the text."""
 
 
 class MemoryCommands:
@@ -133,7 +133,7 @@ class MemoryCommands:
 
     @command(is_private=True)
     async def memory(self, call: Call) -> Apply:
-        """How memory is doing, or one of the things that can be done with it."""
+        """Show the state of memory, or run one of its subcommands."""
         word, _, rest = call.rest.partition(" ")
         rest = rest.strip()
         actions: dict[str, Action] = {
@@ -156,7 +156,7 @@ class MemoryCommands:
         elif not call.view.space:
             apply = saying(call.text("memory.closed"))
         elif action == self._forget and rest.lower() in YES | NO:
-            apply = await self._told(call, action, rest)  # what it forgets is no news to it
+            apply = await self._told(call, action, rest)  # it does the forgetting itself
         else:
             apply = await self._unless_forgotten(call, partial(self._told, call, action, rest))
         names_words = action == self._forget and rest and rest.lower() not in YES | NO
@@ -164,7 +164,7 @@ class MemoryCommands:
 
     @command(is_private=True)
     async def whosees(self, call: Call) -> Apply:
-        """Which conversations could surface some words of the person's own memory."""
+        """List the conversations that could surface some words of the person's memory."""
         words = call.rest[:MAX_WORDS]
         if not words or not call.view.space:
             key = "memory.whosees_usage" if call.view.space else "memory.closed"
@@ -172,19 +172,19 @@ class MemoryCommands:
         return await self._unless_forgotten(call, partial(self._seen_by, call, words))
 
     async def _unless_forgotten(self, call: Call, read: Callable[[], Awaitable[Apply]]) -> Apply:
-        """What is told of what is read, unless something is forgotten between the two."""
+        """Answer from what `read` finds, unless something is forgotten in between."""
         watch = await call.scope.enter_async_context(self._memory.notes.watching(call.view))
         tell = await read()
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if note_store.heard_forgetting(unit.tx, watch):
-                return Answer(call.text("memory.forgotten_meanwhile"))
+                return CommandAnswer(call.text("memory.forgotten_meanwhile"))
             return tell(unit, session)
 
         return apply
 
     async def _told(self, call: Call, action: Action, rest: str) -> Apply:
-        """What one of the things that can be done says, also when it is refused."""
+        """Run a subcommand, and answer with the reason if it is refused."""
         try:
             return await action(call, rest)
         except NotVisible:
@@ -210,7 +210,7 @@ class MemoryCommands:
         return saying("\n".join(lines))
 
     async def _newest(self, call: Call, rest: str) -> Apply:
-        """What is remembered, the newest of it, and how memory is doing."""
+        """Show the newest entries and the state of memory."""
         listed, today = await self._memory.files.names(call.view), _today(call)
         found, _ = await remembered(self._memory, call.view, listed)
         newest = await asyncio.to_thread(entries.newest_first, found)
@@ -222,7 +222,7 @@ class MemoryCommands:
             lines += ["", call.text("memory.newest_how")]
         tell = await self._status(call, rest)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             status = tell(unit, session)
             return replace(status, text="\n".join([*lines, "", status.text]))
 
@@ -235,8 +235,8 @@ class MemoryCommands:
             lines.append(how_far(call.language, status.index.building))
         lines += status.trouble(call.language)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
-            return Answer("\n".join(f"- {line}" for line in (*lines, last_save(call, unit))))
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
+            return CommandAnswer("\n".join(f"- {line}" for line in (*lines, last_save(call, unit))))
 
         return apply
 
@@ -264,7 +264,7 @@ class MemoryCommands:
         return saying(f"{fence}markdown\n{content}\n{fence}")
 
     async def _faded(self, call: Call, rest: str) -> Apply:
-        """What a conversation begins without, because it has faded."""
+        """List entries that conversations begin without because they have faded."""
         today = _today(call)
         aging = await self._memory.uses.aging([call.view.space], today)
         found = await self._memory.faded(call.view, today)
@@ -277,7 +277,7 @@ class MemoryCommands:
         return saying("\n".join(told))
 
     async def _confirm(self, call: Call, rest: str) -> Apply:
-        """Note that the one entry which holds some words is still true."""
+        """Confirm the one entry that contains some words."""
         if not rest:
             return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._entries(call, rest, lambda claim: claim.can_be_confirmed)
@@ -293,7 +293,7 @@ class MemoryCommands:
         return saying(call.text("memory.confirmed", where=where, words=words))
 
     async def _wrong(self, call: Call, rest: str) -> Apply:
-        """Strike out the one entry that holds some words, wherever it stands: it is not true."""
+        """Strike out, wherever it is, the one entry that contains some words."""
         if not rest:
             return saying(call.text("memory.usage", most=MAX_WORDS))
         found = await self._entries(call, rest, lambda claim: not claim.is_over)
@@ -313,9 +313,9 @@ class MemoryCommands:
     async def _entries(
         self, call: Call, words: str, is_meant: Callable[[Claim], bool]
     ) -> Mapping[str, Sequence[tuple[Spot, Claim]]]:
-        """The entries of the view's own space that hold some words; those that say the same once.
+        """The entries of the view's own space that contain some words, by `Claim.digest`.
 
-        By what they say (`Claim.digest`), each with the places where it stands.
+        Each has the places where it is.
         """
         found: dict[str, list[tuple[Spot, Claim]]] = {}
         for spot in await self._memory.find(call.view, words):
@@ -325,9 +325,9 @@ class MemoryCommands:
         return found
 
     async def _sources(self, call: Call, rest: str) -> Apply:
-        """What the last reply had from memory, as it is stored with its turn."""
+        """Show what the last reply used from memory, as stored with its turn."""
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             # In a direct chat that several people share it may have been another one's.
             is_others = session.person != call.person or session.sender == MANY
             quotes = (
@@ -336,22 +336,22 @@ class MemoryCommands:
                 else seen(call.view, search.quotes_of_reply(unit.tx, session))
             )
             if not quotes:
-                return Answer(call.text("memory.sources_none"))
+                return CommandAnswer(call.text("memory.sources_none"))
             lines = [call.text("memory.sources")]
             lines += [f"- {_source(call, each)}" for each in quotes[:MAX_SHOWN]]
             if len(quotes) > MAX_SHOWN:
                 lines.append(call.text("memory.more", count=len(quotes) - MAX_SHOWN))
-            return Answer("\n".join(lines))
+            return CommandAnswer("\n".join(lines))
 
         return apply
 
     async def _save(self, call: Call, rest: str) -> Apply:
         """Try again to save the conversations that could not be saved."""
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             keys = search.keys_of(unit.tx, call.view)
             count = unsaved.again(unit.tx, keys, call.now)
-            return Answer(call.text("unsaved.trying" if count else "unsaved.none"))
+            return CommandAnswer(call.text("unsaved.trying" if count else "unsaved.none"))
 
         return apply
 
@@ -401,9 +401,9 @@ class MemoryCommands:
         how = call.text("memory.forget_how")
         shown = call.text("memory.forget_shown")
         noted = f"{shown}\n\n{how}"  # what it quotes is what is not to be kept
-        answer = Answer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
+        answer = CommandAnswer("\n".join([*lines, "", how]), extra=Extra(answers), noted=noted)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             drop_under(unit.tx, erasing.FORGETTING, before=unit.now - QUESTION_KEPT_MS)
             keep(unit.tx, _question(call), rest, unit.now)
             return answer
@@ -414,7 +414,7 @@ class MemoryCommands:
         work = self._forgetter.forgetting(call.view, words, call.now)
         complete = await call.scope.enter_async_context(work)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             done = complete(unit.tx)
             drop(unit.tx, _question(call))
             unsent = unit.forget(done.sessions, done.keys, words)
@@ -428,18 +428,18 @@ class MemoryCommands:
             lines += _bullets(counted(call.language, "did", went(done, unsent)))
             # A file may be called by the words.
             kept = [line for line in lines if fulltext.folded(words) not in fulltext.folded(line)]
-            return Answer("\n".join(lines), noted="\n".join(kept) or "…")
+            return CommandAnswer("\n".join(lines), noted="\n".join(kept) or "…")
 
         return apply
 
 
 def _question(call: Call) -> str:
-    """The key of what somebody was asked to confirm: nobody else in a shared chat confirms it."""
+    """The key of a pending question: only the same person in the same chat can answer it."""
     return f"{erasing.FORGETTING}{call.person}/{call.place.key}"
 
 
 def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
-    """A message by its id, if whoever gives the command wrote it in the same conversation."""
+    """A message by its id, if the sender wrote it in this conversation."""
     entry = store.entry(tx, id_)
     session = None if entry is None else store.get(tx, entry.session_id)
     if entry is None or session is None or (entry.kind, entry.role) != ("message", "user"):
@@ -455,12 +455,12 @@ def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
 
 
 def _source(call: Call, quote: Quote) -> str:
-    """Where something stands, or when it was said, and how it begins."""
+    """The place or time of a quote, and its beginning."""
     return f"{place_of(call.language, quote)} “{_quoted(quote.text)}”"
 
 
 def _which(call: Call, found: Mapping[str, Sequence[tuple[Spot, Claim]]], none: str) -> Apply:
-    """That no entry holds some words, or several do, and which."""
+    """Say that no entry contains some words, or list those that do."""
     if not found:
         return saying(call.text(none))
     listed = _spots(call, [places[0][0] for places in found.values()])
@@ -468,7 +468,7 @@ def _which(call: Call, found: Mapping[str, Sequence[tuple[Spot, Claim]]], none: 
 
 
 def _unnamed(apply: Apply) -> Apply:
-    """A command that names what is to be forgotten, which no transcript keeps therefore."""
+    """Keep the words to forget out of the transcript."""
     return lambda unit, session: replace(apply(unit, session), typed=UNNAMED)
 
 
@@ -494,7 +494,7 @@ def _today(call: Call) -> date:
 
 
 def _claim(call: Call, path: str, claim: Claim, aging: Aging) -> str:
-    """A claim with where it stands and how old it is."""
+    """A claim with its place and age."""
     whose = call.text(f"memory_page.whose.{claim.whose}")
     told = " · ".join((whose, *told_of(call.language, claim, aging, call.view.space)))
     return f"- {path}:{claim.first} “{_quoted(claim.text)}” · {told}"

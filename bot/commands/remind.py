@@ -1,4 +1,4 @@
-"""`/remind`, `/task`, `/reminders`: being told something at a certain time, or again and again."""
+"""`/remind`, `/task`, `/reminders` and `/timezone`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from bot.channel import Channel
 from bot.clock import moment
-from bot.commands.base import Answer, Apply, Call, command, saying
+from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.link import may_manage
 from bot.delivery.outbox import Extra
 from bot.sessions import due_time, reminders, repeats, zones
@@ -41,16 +41,16 @@ class RemindCommands:
 
     @command()
     async def remind(self, call: Call) -> Apply:
-        """Remember to say something at a certain time, or again and again."""
+        """Set a reminder, once or recurring."""
         return await self._either(call, "text")
 
     @command()
     async def task(self, call: Call) -> Apply:
-        """Remember to carry out a task again and again."""
+        """Set a recurring task."""
         return await self._either(call, "task")
 
     async def _either(self, call: Call, kind: Kind) -> Apply:
-        """Work on what is kept, as `/reminders` does: "/remind list"; or keep one more."""
+        """Set a reminder or task, or act like `/reminders` ("/remind list")."""
         if any(words.fullmatch(call.rest) for words in (_LIST, _CHANGE)):
             return await self.reminders(call)
         found = due_time.parse(call.rest, moment(call.now, call.conversation.zone))
@@ -69,7 +69,7 @@ class RemindCommands:
         if len(found.rest) > MAX_TEXT:
             return saying(call.text("reminder.long", most=MAX_TEXT))
         here = call.conversation
-        # What comes again and again in a room is for those to decide who look after it.
+        # Only those who manage a room may set something recurring in it.
         is_free = isinstance(found, When) or call.is_direct
         if not is_free and not await may_manage(self._channels, here):
             return saying(call.text("repeat.not_admin"))
@@ -79,7 +79,7 @@ class RemindCommands:
             call.place.key, call.person, call.inbound.address, call.language, here.origin
         )
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             at = shown(call.language, first)
             if isinstance(found, Every):
                 again = repeats.add(
@@ -93,18 +93,18 @@ class RemindCommands:
                 )
                 if again is None:
                     full = call.text("repeat.full", most=MAX_REPEATS, tasks=MAX_TASKS)
-                    return Answer(full)
+                    return CommandAnswer(full)
                 often, key = described(call.language, found.series), f"repeat.set_{kind}"
-                return Answer(call.text(key, often=often, when=at, text=again.text))
+                return CommandAnswer(call.text(key, often=often, when=at, text=again.text))
             added = reminders.add(unit.tx, target, found.rest, due_at, call.now)
             if added is None:
-                return Answer(call.text("reminder.full", most=MAX_WAITING))
-            return Answer(call.text("reminder.set", when=at, text=added.text))
+                return CommandAnswer(call.text("reminder.full", most=MAX_WAITING))
+            return CommandAnswer(call.text("reminder.set", when=at, text=added.text))
 
         return apply
 
     def _kept_about(self, call: Call, kind: Kind, found: Next) -> Apply:
-        """Keep one for when somebody talks about something."""
+        """Set a reminder that comes when its topic does."""
         if kind == "task":
             return saying(call.text("task.once"))
         if len(found.rest) > MAX_TEXT:
@@ -113,18 +113,18 @@ class RemindCommands:
         where = (call.place.key, call.person, call.inbound.address)
         target = ReplyTarget(*where, call.language, here.origin)
 
-        def apply(unit: UnitOfWork, session: Session) -> Answer:
+        def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             given = (unit.tx, target, found.rest, NEVER, call.now)
             if (added := reminders.add(*given, about=found.about)) is None:
-                return Answer(call.text("reminder.full", most=MAX_WAITING))
+                return CommandAnswer(call.text("reminder.full", most=MAX_WAITING))
             said = {"about": added.about, "text": added.text}
-            return Answer(call.text("reminder.set_about", **said))
+            return CommandAnswer(call.text("reminder.set_about", **said))
 
         return apply
 
     @command(is_private=True)
     async def reminders(self, call: Call) -> Apply:
-        """List what is to be said in this conversation; show, cancel, pause or resume one of it."""
+        """List the reminders of this conversation; show, cancel, pause or resume one."""
         if not call.rest or _LIST.fullmatch(call.rest):
             return lambda unit, _session: _listed(_agenda(unit, call))
         if asked := _ONE.fullmatch(call.rest):
@@ -134,18 +134,18 @@ class RemindCommands:
             return saying(call.text("reminder.usage"))
         change = next(each for each in get_args(Change) if asked[each])
 
-        def apply(unit: UnitOfWork, _session: Session) -> Answer:
+        def apply(unit: UnitOfWork, _session: Session) -> CommandAnswer:
             agenda = _agenda(unit, call)
             number = agenda.number_of(asked["id"]) if asked["id"] else int(asked["number"])
-            return Answer(agenda.change(change, number))
+            return CommandAnswer(agenda.change(change, number))
 
         return apply
 
 
-def _listed(agenda: Agenda, number: int = 0) -> Answer:
-    """The list, or one of it, with buttons for what can be done."""
+def _listed(agenda: Agenda, number: int = 0) -> CommandAnswer:
+    """The list, or one reminder, with buttons."""
     words = agenda.show(number) if number else agenda.list()
-    return Answer(words, extra=Extra(agenda.buttons(number)))
+    return CommandAnswer(words, extra=Extra(agenda.buttons(number)))
 
 
 def _agenda(unit: UnitOfWork, call: Call) -> Agenda:
@@ -154,7 +154,7 @@ def _agenda(unit: UnitOfWork, call: Call) -> Agenda:
 
 
 def _refused(call: Call, found: When | Every) -> str:
-    """Why this can be no task; empty when it can."""
+    """The reason why this cannot be a task; empty if it can."""
     if isinstance(found, When):
         return call.text("task.once")
     if found.series.rule.least_minutes < MIN_TASK_MINUTES:
@@ -175,7 +175,7 @@ class TimezoneCommands:
 
     @command(is_private=True)
     async def timezone(self, call: Call) -> Apply:
-        """Show where somebody lives, or choose it."""
+        """Show the person's time zone, or set it."""
         if not call.is_direct:
             return saying(call.text("timezone.direct_only"))
         snapshot, person = call.conversation.snapshot, call.person
@@ -189,11 +189,11 @@ class TimezoneCommands:
             return saying(f"{shown}\n\n{call.text('timezone.how')}")
         if call.rest.lower() in _AUTO:
 
-            def forget(unit: UnitOfWork, session: Session) -> Answer:
+            def forget(unit: UnitOfWork, session: Session) -> CommandAnswer:
                 zones.drop(unit.tx, names)
                 _move(unit, call, snapshot.usual_zone(person))
                 words = _told(call, _usual(call), snapshot.usual_zone(person))
-                return Answer(words, zones=zones.everything(unit.tx))
+                return CommandAnswer(words, zones=zones.everything(unit.tx))
 
             return forget
         # The names of zones are read from the disk.
@@ -203,17 +203,17 @@ class TimezoneCommands:
             key = "meant" if meant else "unknown"
             return saying(call.text(f"timezone.{key}", zone=meant))
 
-        def choose(unit: UnitOfWork, session: Session) -> Answer:
+        def choose(unit: UnitOfWork, session: Session) -> CommandAnswer:
             zones.drop(unit.tx, (name for name in names if name != person))
             zones.choose(unit.tx, person, zone, call.now)
             _move(unit, call, zone)
-            return Answer(_told(call, "set", zone), zones=zones.everything(unit.tx))
+            return CommandAnswer(_told(call, "set", zone), zones=zones.everything(unit.tx))
 
         return choose
 
 
 def _move(unit: UnitOfWork, call: Call, zone: ZoneInfo) -> None:
-    """Let what comes again come by these clocks; in a room it goes by ours, whoever asked."""
+    """Move recurring reminders to this zone; in rooms they keep the program's."""
     snapshot = call.conversation.snapshot
 
     def zone_of(repeat: Repeat) -> ZoneInfo:
@@ -223,7 +223,7 @@ def _move(unit: UnitOfWork, call: Call, zone: ZoneInfo) -> None:
 
 
 def _usual(call: Call) -> str:
-    """Whose zone that of somebody is who chose none: their browser's, or the program's."""
+    """The source of the zone of somebody who chose none: "browser" or "auto" (the program)."""
     snapshot = call.conversation.snapshot
     return "auto" if snapshot.usual_zone(call.person) == snapshot.policy.zone else "browser"
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import structlog
 
-from bot.agent.limits import LimitsResolver
+from bot.agent.model_limits import LimitsResolver
 from bot.agent.models.registry import Models
 from bot.agent.recall import Recaller
 from bot.agent.running import RunningTurns, TurnStops
@@ -45,9 +45,9 @@ from bot.files.opener import FileReader, Limits, Opener
 from bot.files.sandbox import Unreadable
 from bot.gateway.admission import Admission, Dismissals
 from bot.gateway.channels import Hiding
-from bot.gateway.commits import Approvals, TurnRecorder
+from bot.gateway.commits import TurnRecorder
 from bot.gateway.gateway import Gateway
-from bot.gateway.lanes import Attempts, Lanes, tell_waiting
+from bot.gateway.lanes import Attempts, Lanes
 from bot.gateway.media import Listener, MediaReader, VoiceReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import Requests
@@ -66,7 +66,6 @@ from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.search import TranscriptIndex
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi
-from bot.speech.transcriber import Transcriber
 from bot.storage import records
 from bot.storage.records import MetaStore
 from bot.unit_of_work import Committer
@@ -75,7 +74,7 @@ from bot.upkeep.compaction import CompactionService
 from bot.upkeep.deletions import Deletions
 from bot.upkeep.flush import Flusher, FlushService
 from bot.upkeep.heartbeat import Heartbeats
-from bot.upkeep.nights import NightModel, Nights
+from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
 from bot.upkeep.summary import Summariser
@@ -193,9 +192,7 @@ async def build_agent(
     opener = Opener(kept, clock)
     core.stack.push_async_callback(opener.close)
     files, artifacts = FileReader(opener), ArtifactStore(database, clock)
-    reminders = Reminders(
-        core, committer=committer, scheduler=core.scheduler, embedder=memory.embedder
-    )
+    reminders = Reminders(core, committer, core.scheduler, memory.embedder)
     planning = (ScheduleMessage(database, reminders.expect), ManageReminders(database))
     sending = (SendFile(core.channels, artifacts), WriteElsewhere(database, core.resolver, clock))
     built_in = (*planning, *sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
@@ -213,7 +210,7 @@ async def build_agent(
         prices=prices,
         allowance=allowance,
         committer=committer,
-        sessions=ActiveSessions(core, cache, limits, allowance),
+        sessions=ActiveSessions(core, cache, limits, allowance, committer),
         prefixes=Prefixes(settings, memory.files, memory.uses),
         recaller=Recaller(settings, memory.files, database, memory.searcher, memory.uses),
         toolbox=toolbox,
@@ -234,9 +231,7 @@ def build_maintenance(core: ProgramCore, agent: Agent) -> Maintenance:
     upkeep = _upkeep(core, agent, live, running)
     core.stack.push_async_callback(upkeep.stop)
     health = Monitor(
-        core,
-        *(core.connections, agent.memory, core.backend.standing),
-        speech=core.delivery.speech,
+        core, core.connections, agent.memory, core.backend.standing, core.delivery.speech
     )
     core.stack.push_async_callback(health.close)
     return Maintenance(
@@ -244,28 +239,18 @@ def build_maintenance(core: ProgramCore, agent: Agent) -> Maintenance:
         running=running,
         upkeep=upkeep,
         sweeper=Sweeper(core, agent.committer, upkeep.flush_closed),
-        notices=NoticeSweep(core, sessions=agent.sessions, committer=agent.committer),
-        nights=Nights(
-            core,
-            memory=agent.memory,
-            committer=agent.committer,
-            model=NightModel(agent.sessions, agent.committer),
-        ),
-        heartbeats=Heartbeats(core, files=agent.memory.files, committer=agent.committer),
+        notices=NoticeSweep(core, agent.committer, agent.sessions),
+        nights=Nights(core, agent.committer, agent.memory, agent.sessions),
+        heartbeats=Heartbeats(core, agent.committer, agent.memory.files),
         deletions=Deletions(
             core,
-            committer=agent.committer,
+            agent.committer,
             memory=agent.memory,
             forgetter=agent.forgetter,
             ended=upkeep.end,
             renewed=core.backend.renewed,
         ),
-        urgent=Urgent(
-            core,
-            committer=agent.committer,
-            connections=core.connections.all,
-            report=health.report,
-        ),
+        urgent=Urgent(core, agent.committer, core.connections.all, health.report),
         health=health,
     )
 
@@ -282,9 +267,7 @@ async def build_engine(
     Raises:
         ConfigError: voice messages are to be understood here, and cannot be.
     """
-    database, clock, committer = core.database, core.clock, agent.committer
-    upkeep, resolver = maintenance.upkeep, core.resolver
-    running = maintenance.running
+    committer, upkeep, running = agent.committer, maintenance.upkeep, maintenance.running
     context = ContextCommands(
         committer=committer,
         upkeep=upkeep,
@@ -292,8 +275,8 @@ async def build_engine(
         toolbox=agent.toolbox,
         channels=core.channels,
     )
-    choices = ModelChoices(agent.models, resolver, database)
-    stops = TurnStops(running, core.coordination, clock)
+    choices = ModelChoices(agent.models, core.resolver, core.database)
+    stops = TurnStops(running, core.coordination, core.clock)
     services = _commands(core, agent, maintenance, context, choices=choices, stops=stops)
     commander = Commander(
         core,
@@ -303,35 +286,32 @@ async def build_engine(
         stops=stops,
         joined=joined,
     )
-    attempts = Attempts(core, committer=committer)
-    if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
-        await attempts.begin()
-    turns, tasks = _turns(core, agent, maintenance, attempts)
-    admission = Admission(core, committer=committer)
+    admission = Admission(core, committer)
+    turns, tasks, attempts = await _turns(core, agent, maintenance)
     lanes = Lanes(
         core,
+        committer,
         commander=commander,
         attempts=attempts,
         admit=admission.admit,
         run_turn=turns.run,
         running=running,
-        overflowed=partial(tell_waiting, committer, clock, core.settings.now.session.queue.cap),
         shared=core.backend.turns,
     )
     gateway = Gateway(
         core,
+        committer,
         admission=admission,
         commander=commander,
         stops=stops,
         lanes=lanes,
         upkeep=upkeep,
         connections=core.connections,
-        committer=committer,
         choices=choices,
         reach=pusher.reach,
         sent=core.delivery.sent,
     )
-    dismissals = Dismissals(core, running=running, upkeep=upkeep)
+    dismissals = Dismissals(core, running, upkeep)
     return Engine(gateway, lanes, tasks, agent.reminders, context, maintenance, dismissals)
 
 
@@ -369,15 +349,15 @@ def _commands(
     )
 
 
-def _turns(
-    core: ProgramCore, agent: Agent, maintenance: Maintenance, attempts: Attempts
-) -> tuple[TurnRunner, TaskRunner]:
-    """What runs the turns of messages, and those of tasks."""
-    config, database, clock = core.settings.now, core.database, core.clock
-    transcriber, listener = _transcriber(core), None
-    if transcriber is not None:
-        model = config.speech.model if config.speech.kind == "openai" else OFFLINE
-        listener = Listener(transcriber, model, agent.committer, agent.allowance)
+async def _turns(
+    core: ProgramCore, agent: Agent, maintenance: Maintenance
+) -> tuple[TurnRunner, TaskRunner, Attempts]:
+    """Build what runs the turns of messages and of tasks, and counts those that fail."""
+    attempts = Attempts(core, agent.committer)
+    if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
+        await attempts.begin()
+    speech = core.settings.now.speech
+    listener = _listener(core, agent)
     requests = Requests(
         toolbox=agent.toolbox,
         prefixes=agent.prefixes,
@@ -385,17 +365,13 @@ def _turns(
         media=MediaReader(core, agent.artifacts, agent.files, listener),
         upkeep=maintenance.upkeep,
         allowance=agent.allowance,
-        clock=clock,
+        clock=core.clock,
     )
     commits = TurnRecorder(core, agent.committer, maintenance.upkeep, agent.prices)
     turns = TurnRunner(
         core,
         voice=VoiceReader(
-            core,
-            listener=listener,
-            marks=MetaStore(database, clock),
-            speech=core.delivery.speech,
-            answers_aloud=config.speech.reply == "voice",
+            core, listener, core.delivery.speech, answers_aloud=speech.reply == "voice"
         ),
         requests=requests,
         commits=commits,
@@ -404,13 +380,12 @@ def _turns(
         live=maintenance.live,
         uses=agent.memory.uses,
         attempts=attempts,
-        approvals=Approvals(core),
         notes=agent.memory.notes,
         replies=maintenance.health.replies,
     )
     tasks = TaskRunner(
         core,
-        committer=agent.committer,
+        agent.committer,
         requests=requests,
         commits=commits,
         toolbox=agent.toolbox,
@@ -419,7 +394,7 @@ def _turns(
         scheduler=core.scheduler,
         heartbeats=maintenance.heartbeats,
     )
-    return turns, tasks
+    return turns, tasks, attempts
 
 
 async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
@@ -454,16 +429,18 @@ def _web_tools(core: ProgramCore, files: FileReader) -> Iterable[Tool]:
     return search.tools_of(web, files, core.stack)
 
 
-def _transcriber(core: ProgramCore) -> Transcriber | None:
-    """What understands voice messages, if anything does."""
+def _listener(core: ProgramCore, agent: Agent) -> Listener | None:
+    """Build what understands voice messages, if anything is to."""
     config = core.settings.now.speech
     if config.kind == "none":
         return None
     if config.kind == "local" and (problem := api.local_missing(config)):
         raise ConfigError(problem)
-    found = SpeechApi(config) if config.kind == "openai" else LocalSpeech(config, core.clock)
-    core.stack.push_async_callback(found.close)
-    return found
+    is_service = config.kind == "openai"
+    transcriber = SpeechApi(config) if is_service else LocalSpeech(config, core.clock)
+    core.stack.push_async_callback(transcriber.close)
+    model = config.model if is_service else OFFLINE
+    return Listener(transcriber, model, agent.committer, agent.allowance)
 
 
 def _upkeep(core: ProgramCore, agent: Agent, live: LiveSigns, running: RunningTurns) -> Upkeep:

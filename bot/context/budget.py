@@ -142,6 +142,7 @@ FILES: tuple[PartName, ...] = ("persona", "memory", "history")  # what is made o
 MOST_DETAILS = 12  # of one part; the rest are told of together
 BRIEF = 3  # parts that a notice names
 
+WIDTH = 20  # characters of a bar
 _FULL, _FREE = "█", "░"
 _THIN_SPACE = "\u202f"  # no line breaks at it
 
@@ -209,12 +210,11 @@ def fit(parts: Iterable[Part], used: int) -> tuple[Part, ...]:
     )
 
 
-def bar(percent: int, width: int = 20) -> str:
-    """A bar of `width` characters: empty only for nothing, full only from 100 on."""
-    blocks = min(max(percent, 0), 100) * width // 100
-    if percent > 0 and width > 1:
-        blocks = max(blocks, 1)
-    return _FULL * blocks + _FREE * (width - blocks)
+def bar(percent: int) -> str:
+    """A bar of `WIDTH` characters: empty only for nothing, full only from 100 on."""
+    blocks = min(max(percent, 0), 100) * WIDTH // 100
+    blocks = max(blocks, 1) if percent > 0 else blocks
+    return _FULL * blocks + _FREE * (WIDTH - blocks)
 
 
 def grouped(number: int) -> str:

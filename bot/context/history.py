@@ -26,7 +26,7 @@ _SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryMessage:
     """A message of a conversation; `entry` is its id in the transcript, `at` in ms."""
 
     entry: str
@@ -69,7 +69,7 @@ class History:
 
     def __init__(
         self,
-        lines: Iterable[Line] = (),
+        lines: Iterable[HistoryMessage] = (),
         summary: str = "",
         *,
         origin: Whose = "",
@@ -82,7 +82,7 @@ class History:
         self.summary = summary
         self.version = 0
         self.folding = Folding()
-        self.lines: list[Line] = []
+        self.lines: list[HistoryMessage] = []
         self.shown: list[Message] = []
         self.sizes: list[int] = []
         self.estimated = count(summary)
@@ -116,7 +116,7 @@ class History:
             return counted
         return max(counted if self._reported else 0, estimated)
 
-    def extend(self, lines: Iterable[Line], reported: int = 0) -> None:
+    def extend(self, lines: Iterable[HistoryMessage], reported: int = 0) -> None:
         """Add what a turn said; `reported` is what its last call put into the window, or 0."""
         for line in lines:
             size = size_of(line.message, self._count)
@@ -222,7 +222,7 @@ def can_begin(message: Message) -> bool:
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:
-    """Where each turn begins: with what a person said, and messages that waited together are one.
+    """The index at which each turn begins; a person's messages in a row are one turn.
 
     It goes on to the end of its answer, with all tools that were called for it.
     """

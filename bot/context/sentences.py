@@ -122,15 +122,15 @@ def phrases() -> Phrases:
 
 
 @dataclass(frozen=True, slots=True)
-class Requests:
-    """What a whole folded message is that asks to read the notes, or the last conversation."""
+class ReadRequests:
+    """Whole messages, folded, that ask to read the notes or the last conversation."""
 
     notes: re.Pattern[str]
     last_talk: re.Pattern[str]
 
 
 @cache
-def requests() -> Requests:
+def requests() -> ReadRequests:
     """The table's requests, apart from `phrases`: they take a moment to compile, not a second."""
     table = _table()
 
@@ -141,7 +141,7 @@ def requests() -> Requests:
         )
         return re.compile(rf"{_APART}*(?:{opening}{_APART}*){{0,2}}{asked}[吗呢吧呀啊]?\W*")
 
-    return Requests(whole("notes"), whole("last_talk"))
+    return ReadRequests(whole("notes"), whole("last_talk"))
 
 
 def _any(phrases: Iterable[tuple[str, str]]) -> str:

@@ -194,7 +194,7 @@ _KEPT: Final[TypeAdapter[dict[str, tuple[_Factor, _Seen]]]] = TypeAdapter(
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class ModelFactor:
     """A model's factor, and the tokens it was learned from."""
 
     factor: float
@@ -205,7 +205,7 @@ class Learned:
 class Calibration:
     """The factor of estimates for each model."""
 
-    models: Mapping[str, Learned] = field(default_factory=dict[str, Learned])
+    models: Mapping[str, ModelFactor] = field(default_factory=dict[str, ModelFactor])
 
     def factor(self, model: str) -> float:
         """Reported tokens for each estimated one; 1.0 for a model nothing is known of."""
@@ -217,7 +217,7 @@ class Calibration:
         if min(estimated, reported) < LEAST:
             return self
         ratio = min(max(reported / estimated, LOW), HIGH)
-        before = self.models.get(model, Learned(1.0, START))
+        before = self.models.get(model, ModelFactor(1.0, START))
         counts = min(estimated, SAMPLE_CAP)
         seen = before.seen + counts
         factor = (before.factor * before.seen + ratio * counts) / seen
@@ -240,8 +240,8 @@ def from_json(raw: str | None) -> Calibration:
     return Calibration({name: _learned(factor, seen) for name, (factor, seen) in kept.items()})
 
 
-def _learned(factor: float, seen: float) -> Learned:
-    return Learned(min(max(float(factor), LOW), HIGH), min(float(seen), float(MEMORY_CAP)))
+def _learned(factor: float, seen: float) -> ModelFactor:
+    return ModelFactor(min(max(float(factor), LOW), HIGH), min(float(seen), float(MEMORY_CAP)))
 
 
 # What is made of a conversation's messages again and again, made once of each message.

@@ -6,7 +6,6 @@ of a sentence; nothing else is understood. Pure, and linear in the length of a t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -36,7 +35,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MessageWishes:
     """The wishes of a message, at most `MOST`, and what it asks to be reminded of.
 
     The latter says when, too, as far as the message does; None when it asks for no reminder.
@@ -46,7 +45,7 @@ class Asked:
     reminder: str | None = None
 
 
-def read(message: str) -> Asked:
+def read(message: str) -> MessageWishes:
     """The wishes and the reminder in a message.
 
     Nothing of a quotation, nor of what follows the first `sentences.LONGEST_MESSAGE` characters.
@@ -56,7 +55,7 @@ def read(message: str) -> Asked:
     every = [_Sentence(each) for each in sentences.split(own)]
     is_whole, is_cut = own.strip() == head.strip(), len(head) < len(message)
     reminders = (each.reminder for each in every)
-    return Asked(
+    return MessageWishes(
         tuple(_wishes(every, is_whole=is_whole, is_cut=is_cut)),
         next((words for words in reminders if words is not None), None),
     )
@@ -93,19 +92,14 @@ def asks_to_keep(message: str) -> bool:
     return bool(read(message).wishes)
 
 
-def asks_for_notes(message: str) -> bool:
-    """True for a message that asks to read what is noted: "what do you know about me?"."""
-    return _is_request(requests().notes, message)
-
-
-def asks_for_last_talk(message: str) -> bool:
-    """True for a message that asks for the last conversation: "what did we talk about?"."""
-    return _is_request(requests().last_talk, message)
-
-
-def _is_request(pattern: re.Pattern[str], message: str) -> bool:
-    words = message.strip()
-    return len(words) <= REQUEST and pattern.fullmatch(folded(words)) is not None
+def asks_to_read(message: str) -> Literal["", "notes", "last talk"]:
+    """The request in a message to read: "what do you know about me?", "what did we talk about?"."""
+    words = folded(message.strip())
+    if len(words) > REQUEST:
+        return ""
+    if requests().notes.fullmatch(words):
+        return "notes"
+    return "last talk" if requests().last_talk.fullmatch(words) else ""
 
 
 def claims(reply: str) -> bool:

@@ -55,7 +55,7 @@ def terms(text: str) -> frozenset[str]:
 
 
 def shared(wanted: frozenset[str], text: str) -> int:
-    """How many of some `terms` a text has; one Chinese character may stand inside of a pair."""
+    """Count the `terms` that a text has; one Chinese character may be inside a pair."""
     there = terms(text)
     return sum(term in there or (fulltext.is_cjk(term) and term in text) for term in wanted)
 

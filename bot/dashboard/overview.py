@@ -21,14 +21,14 @@ from bot.i18n import text
 from bot.memory.selftest import MemoryGrowth
 from bot.money.limits import SETTLED_MS
 from bot.sessions import inbox, store
-from bot.sessions.inbox import Traffic, Waiting
+from bot.sessions.inbox import Backlog, Traffic
 from bot.storage import Database, Transaction
 from bot.views.findings import named, told
 from bot.views.usage import DAYS, Day, last_days
 
 MOST_GROWTH: Final = 60  # days of memory that are drawn
 
-_Found = tuple[Sequence[tuple[Day, Traffic]], Waiting]
+_Found = tuple[Sequence[tuple[Day, Traffic]], Backlog]
 
 
 @in_menu("/overview", is_owners=True)

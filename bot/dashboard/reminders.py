@@ -22,7 +22,7 @@ from bot.sessions.agenda import Agenda, Change, changes_of, id_of
 from bot.sessions.due_time import Every, Problem
 from bot.sessions.recurrence import MIN_TASK_MINUTES
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, Reminder
-from bot.sessions.repeats import Past, Repeat
+from bot.sessions.repeats import PastReminder, Repeat
 from bot.storage import Database, Transaction
 
 PAGE, CHANGE, EDIT = "/reminders", "/reminders/change", "/reminders/edit"
@@ -68,7 +68,7 @@ class ReminderPages(Pages):
 
     @route("GET", PAGE, shared=True)
     async def _list(self, visit: Visit) -> web.Response:
-        def read(tx: Transaction) -> tuple[list[Row], list[Past]]:
+        def read(tx: Transaction) -> tuple[list[Row], list[PastReminder]]:
             agenda = _agenda(tx, visit)
             rows = [_row(visit, agenda, each) for each in agenda.waiting()]
             return rows, repeats.past(tx, agenda.people, MOST_PAST)

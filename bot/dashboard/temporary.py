@@ -17,7 +17,7 @@ import orjson
 import structlog
 from aiohttp import web
 
-from bot.agent.limits import LimitsResolver
+from bot.agent.model_limits import LimitsResolver
 from bot.agent.models.speed import ANSWER
 from bot.agent.running import RunningTurns
 from bot.agent.tools import ToolContext
@@ -157,22 +157,17 @@ class TemporaryPages(Pages):
 
         system, used = await asyncio.to_thread(weighed)
         return TurnRequest(
-            model=limits.model,
-            model_name=limits.name,
+            limits=limits,
             system=system,
             history=tuple(said[:-1]),
             messages=(said[-1],),
             context=ToolContext(here.view, "", now, limits.window.tokens),
             language=language,
-            max_tokens=limits.budget.output,
             max_steps=agent.max_steps,
             timeout=limits.seconds(
                 agent.turn_timeout, TURN_SECONDS, prompt=used, answer=2 * ANSWER
             ),
             used=used,
-            token_limit=limits.budget.hard,
-            factor=limits.factor,
-            count=limits.count,
             cite=False,
         )
 

@@ -1,6 +1,6 @@
 """Checks of the set-up, repairs of what they find, and urgent messages to the owner.
 
-`checks` has the one list; each module beside it looks at one thing and gives `Finding`s.
+`checks` has the list; each module beside it checks one thing and returns `Finding`s.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from bot.config import Config
 from bot.errors import StorageNotMade
 from bot.storage import Database, Transaction
 from bot.storage.files import DATABASE_NAME
-
-# What the doctor looks at.
 
 T = TypeVar("T")
 
@@ -46,17 +44,17 @@ class Setup:
 
     @property
     def is_shared(self) -> bool:
-        """True where everything is in a PostgreSQL."""
+        """True if everything is in a PostgreSQL."""
         return self.config.storage.url is not None
 
     @property
     def has_database(self) -> bool:
-        """True when it may be opened; false before the bot was started for the first time."""
+        """True if it may be opened; false before the first start of the bot."""
         path = self.config.storage.folder / DATABASE_NAME
         return self.is_usable and (self.is_shared or path.exists())
 
     async def read(self, work: Callable[[Transaction], T]) -> T | None:
-        """What `work` finds in the database; None where there is none, or no tables yet.
+        """Read from the database; None if there is none, or it has no tables yet.
 
         Raises:
             StorageError: it cannot be read.

@@ -1,4 +1,4 @@
-"""The one list of what is looked at, in the order in which it is told."""
+"""The list of checks, in the order in which they are shown, and of repairs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ from bot.sessions import inbox, repeats, rooms
 from bot.settings.checks import nearest, rules_of
 from bot.storage import Transaction, files
 
-# Messages that got no answer, texts that could not be sent, tasks that were given up.
-
 MAX_ASIDE: Final = 10  # messages shown each for itself
 
 
 async def check_left_over(setup: Setup) -> Sequence[Finding]:
-    """What was left over; nothing before the bot was started once."""
+    """Check for messages without an answer, unsent ones, and paused tasks."""
     return await setup.read(_look) or []
 
 
@@ -64,9 +62,9 @@ def _look(tx: Transaction) -> Sequence[Finding]:
 
 
 async def check_rules(setup: Setup) -> Sequence[Finding]:
-    """Chats that rules name, and that nobody has written in: an id may be misspelt.
+    """Check for chats that rules name and nobody has written in: an id may be misspelt.
 
-    Only the platform knows which ids there are, so this cannot be an error of the configuration.
+    Only the platform knows which ids exist, so this cannot be an error in the configuration.
     """
     named = {
         (rule.channel.lower(), rule.chat.lower()) for _, rule in rules_of(setup.config) if rule.chat
@@ -84,13 +82,11 @@ async def check_rules(setup: Setup) -> Sequence[Finding]:
     ] or [Finding.of("ok", "rules.known")]
 
 
-# Memory: how it is searched, and whether its index is whole and up to date.
-
 FOUND_WELL = 70  # of a hundred notes that were asked for in other words
 
 
 async def check_memory(setup: Setup) -> Sequence[Finding]:
-    """How memory is searched."""
+    """Check how memory is searched, and that its index is intact and up to date."""
     found = [await _embedder(setup.config)]
     if not setup.is_usable:
         return found
@@ -106,7 +102,7 @@ async def check_memory(setup: Setup) -> Sequence[Finding]:
 
 
 def _folder(state: folders.Folder) -> Finding:
-    """How a folder of documents is, by the disk."""
+    """The state of a folder of documents on disk."""
     if state.fault:
         return Finding.of("warning", "memory.folder_fault", name=state.name, why=state.fault)
     when = f"{moment(state.changed_at, UTC):%Y-%m-%d}" if state.changed_at else "–"
@@ -114,7 +110,7 @@ def _folder(state: folders.Folder) -> Finding:
 
 
 async def _embedder(config: Config) -> Finding:
-    """What gives notes their vectors; one that is a server is asked."""
+    """Check the embedder; a server is asked."""
     embedder = config.memory.embedder
     if why := embed.missing(embedder):
         return Finding.of("warning", "memory.words_alone", why=why)
@@ -136,7 +132,7 @@ async def _embedder(config: Config) -> Finding:
 
 
 async def _asked(setup: Setup) -> Sequence[Finding]:
-    """What came of asking notes in other words: the owner's, and the share of everybody else's."""
+    """Results of the nightly self-test: the owner's, and the share of everybody else's."""
     try:
         mine = await setup.read(lambda tx: selftest.of_space(tx, MAIN_SPACE))
         others = await setup.read(selftest.of_others)
@@ -171,7 +167,7 @@ def _index(setup: Setup) -> list[Finding]:
 
 
 async def _pgvector(setup: Setup) -> Sequence[Finding]:
-    """Check whether the database compares vectors in the quick way."""
+    """Check whether the database has pgvector."""
     try:
         found = await setup.read(lambda tx: tx.execute(EXTENSION))
     except ConfidantError as error:
@@ -185,15 +181,15 @@ async def _pgvector(setup: Setup) -> Sequence[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that is looked at."""
+    """A check and its name."""
 
     name: str
     look: Callable[[Setup], Awaitable[Sequence[Finding]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a check or a channel found, by its name."""
+class CheckResult:
+    """The findings of a check or a channel."""
 
     check: str
     findings: Sequence[Finding]
@@ -217,30 +213,30 @@ CHECKS: Final = (
 )
 
 
-async def examine(setup: Setup, channel: str = "") -> AsyncIterator[Found]:
-    """Look at everything, or only at a channel, and say what each came to.
+async def examine(setup: Setup, channel: str = "") -> AsyncIterator[CheckResult]:
+    """Run every check, or only that of a channel; yields their findings.
 
     Raises:
         ConfidantError: there is no such channel.
     """
     if channel:
         name = services.named(channel, setup.plugins)
-        yield Found(name, await services.examine_channel(setup, name))
+        yield CheckResult(name, await services.examine_channel(setup, name))
         return
     for check in CHECKS:
         findings = await _looked(check, setup)
         if any(each.id in storage.BLOCKING for each in findings):
             setup = replace(setup, is_usable=False)
-        yield Found(check.name, findings)
+        yield CheckResult(check.name, findings)
     has_any = False
     for name, plugin in setup.plugins.items():
         if plugin.off(setup.config.channels.get(name)):
             continue
         if (findings := await services.examine_channel(setup, name)) is not services.NOTHING:
             has_any = True
-            yield Found(name, findings)
+            yield CheckResult(name, findings)
     if not has_any:
-        yield Found("channels", [Finding.of("ok", "channel.none")])
+        yield CheckResult("channels", [Finding.of("ok", "channel.none")])
 
 
 async def _looked(check: Check, setup: Setup) -> Sequence[Finding]:
@@ -250,38 +246,36 @@ async def _looked(check: Check, setup: Setup) -> Sequence[Finding]:
         return [Finding.of("error", "doctor.failed", why=str(error))]
 
 
-# What `confidant doctor --fix` does, and nothing else: each mends what one finding says.
-#
-# None of it loses anything, and each can be stopped anywhere and done again.
+# Everything that `confidant doctor --fix` does. Repairs lose nothing and can be repeated.
 
 
 async def repair(setup: Setup, what: Repair, check: str) -> None:
-    """Mend what a finding of a check says.
+    """Run a repair that a finding of a check names.
 
     Raises:
-        ConfidantError: it cannot be mended; the message says why.
+        ConfidantError: it failed; the message says why.
     """
     try:
         await REPAIRS[what](setup, check)
     except OSError as error:
-        raise ConfidantError(f"It could not be mended: {error.strerror or error}.") from error
+        raise ConfidantError(f"It could not be repaired: {error.strerror or error}.") from error
 
 
 async def _modes(setup: Setup, _check: str) -> None:
-    """Take others' rights from what is for the program's own account only."""
+    """Remove other users' access to private files."""
     await asyncio.to_thread(files.mend, storage.private_files(setup))
     for folder in housekeeping.writable(setup.config):
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) & ~stat.S_IWOTH)
 
 
 async def _lock(setup: Setup, _check: str) -> None:
-    """Take the lock that a dead process has left its number in, and give it back empty."""
+    """Clear the lock that a dead process left."""
     with files.DataDirLock(setup.config.storage.folder):
         pass
 
 
 async def _repair_index(setup: Setup, _check: str) -> None:
-    """Remove the index file, and make another one of the notes."""
+    """Remove the index file and rebuild it from the notes."""
     config = setup.config
     await asyncio.to_thread(schema.remove, config.storage.folder / INDEX_FOLDER / schema.NAME)
     memory = Memory.from_settings(Settings(config), setup.clock)
@@ -308,7 +302,7 @@ async def _move(setup: Setup, _check: str) -> None:
 
 
 async def _register(setup: Setup, check: str) -> None:
-    """Tell a platform once more where to call, and which commands there are."""
+    """Register the webhook and the command menu with a platform again."""
     channel = services.made(setup, check)
     await channel.publish_commands(menus())
     await channel.register()

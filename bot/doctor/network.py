@@ -1,4 +1,4 @@
-"""The page's address, token and proxy, and the clock beside those of other servers."""
+"""Checks of the page's address, token and proxy, and of the clock."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TIMEOUT: Final = 5.0  # seconds for one answer
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - where to ask what listens there
 
-Answer = Literal["alive", "other", "silent", "none"]
-"""What is at an address: the page, something else, something that does not answer, or nothing."""
+PageAnswer = Literal["alive", "other", "silent", "none"]
+"""What answers at an address: the page, something else, nothing in time, or nothing."""
 
 
 async def check_page(setup: Setup) -> Sequence[Finding]:
@@ -56,7 +56,7 @@ def _token(page: DashboardConfig) -> Iterator[Finding]:
 
 
 async def _nodes(setup: Setup) -> Sequence[Finding]:
-    """Check whether all nodes let in whoever one of them does."""
+    """Check whether all nodes have the same token."""
     if not setup.is_shared:
         return ()
     try:
@@ -74,8 +74,8 @@ def _origins(page: DashboardConfig) -> Iterator[Finding]:
             yield Finding.of("warning", "page.plain_origin", origin=each)
 
 
-def _address(page: DashboardConfig, answer: Answer, *, is_running: bool | None) -> Finding:
-    """What its address answers; `is_running` is None where that cannot be known here."""
+def _address(page: DashboardConfig, answer: PageAnswer, *, is_running: bool | None) -> Finding:
+    """Judge what its address answers; `is_running` is None if that is not known here."""
     level, name = "ok", "free"
     if answer == "alive" and is_running is not False:
         name = "answers"
@@ -87,9 +87,9 @@ def _address(page: DashboardConfig, answer: Answer, *, is_running: bool | None) 
 
 
 async def _proxies(session: aiohttp.ClientSession, page: DashboardConfig) -> AsyncIterator[Finding]:
-    """Check whether the page is there at each address that a proxy has for it."""
+    """Check whether the page answers at each address of a proxy."""
     for each in page.allowed_origins:
-        names: dict[Answer, str] = {"alive": "proxy", "other": "proxy_other"}
+        names: dict[PageAnswer, str] = {"alive": "proxy", "other": "proxy_other"}
         name = names.get(await _asked(session, URL(each)), "proxy_none")
         yield Finding.of("ok" if name == "proxy" else "warning", f"page.{name}", origin=each)
 
@@ -99,7 +99,7 @@ def _own(page: DashboardConfig) -> URL:
     return URL.build(scheme="http", host=host, port=page.port)
 
 
-async def _asked(session: aiohttp.ClientSession, address: URL) -> Answer:
+async def _asked(session: aiohttp.ClientSession, address: URL) -> PageAnswer:
     try:
         async with session.get(address / "healthz", allow_redirects=False) as response:
             said = await response.content.read(200)
@@ -113,7 +113,7 @@ async def _asked(session: aiohttp.ClientSession, address: URL) -> Answer:
 
 
 async def reported(setup: Setup) -> Sequence[Finding]:
-    """What a bot that runs here says itself of its parts; nothing where none answers."""
+    """Findings that a running bot reports about itself; none if it does not answer."""
     served = await asyncio.to_thread(files.served, setup.config.storage.folder)
     address = _own(setup.config.dashboard) if setup.is_shared else URL(served.url if served else "")
     if not address.port:
@@ -152,7 +152,7 @@ _LATEST = "SELECT coalesce(max(received_at), 0) FROM inbox"  # when something wa
 
 
 async def check_clock(setup: Setup) -> Sequence[Finding]:
-    """Check whether the time that counts is right."""
+    """Check the clock and the time zone."""
     found = [*_zone(setup.config), *_by_servers()]
     sql = _NOW if setup.is_shared else _LATEST
     times = await setup.read(lambda tx: (setup.clock(), int(tx.execute(sql)[0][0])))
@@ -170,7 +170,7 @@ def _zone(config: Config) -> Iterator[Finding]:
 
 
 def _by_servers() -> Iterator[Finding]:
-    """How far the clock is from those of the models' servers, which were asked just now."""
+    """Compare the clock with those of the models' servers, which were just asked."""
     ahead, count = ahead_of_others()
     found = housekeeping.right_time(None).finding
     if found.level != "ok":
@@ -180,7 +180,7 @@ def _by_servers() -> Iterator[Finding]:
 
 
 def _against_store(now: int, latest: int, *, is_shared: bool) -> Iterator[Finding]:
-    """What is stored is never from tomorrow; nodes have the server's clock."""
+    """Compare the clock with the database server's, or with the newest stored message."""
     seconds = round((latest - now) / 1000)
     if is_shared and abs(seconds) >= A_LITTLE:
         yield Finding.of("warning", "clock.unlike_server", seconds=abs(seconds))

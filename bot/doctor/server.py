@@ -1,4 +1,4 @@
-"""The PostgreSQL that nodes share: whether it can be used, and what will be dropped."""
+"""Checks of a shared PostgreSQL: connection, rights, tables, and months to be deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def check(setup: Setup) -> Sequence[Finding]:
 
 
 def place_of(config: Config) -> str:
-    """What the server is called, without a password.
+    """The name of the server, without a password.
 
     Raises:
         StorageError: the URL is none.
@@ -58,7 +58,7 @@ def place_of(config: Config) -> str:
 
 
 async def _content(setup: Setup, place: str) -> Sequence[Finding]:
-    """What is in the tables, or that they are to be made or migrated, which nothing here does."""
+    """Check the content of the tables; none are made or migrated here."""
     kept = setup.config.storage.keep_months
 
     def look(tx: Transaction) -> tuple[str | None, Sequence[Month], frozenset[str]]:
@@ -80,7 +80,7 @@ async def _content(setup: Setup, place: str) -> Sequence[Finding]:
 
 
 def _months(every: Sequence[Month], due: frozenset[str], kept: int) -> Iterator[Finding]:
-    """Which months of what was said there are, and which will be dropped."""
+    """List the months of transcripts, and those that will be deleted."""
     gone = [each.name for each in every if each.is_dropped]
     stay = [each for each in every if not each.is_dropped and each.name not in due]
     name = f"server.months{'' if kept else '_for_ever'}{'_dropped' if gone else ''}"

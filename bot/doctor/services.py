@@ -1,4 +1,4 @@
-"""The services the bot asks: models, tools, the web, speech, and what counts tokens."""
+"""Checks of models, tools, the web, speech, the token counter, and each channel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 async def check_models(setup: Setup) -> Sequence[Finding]:
-    """Which model answers, whether every configured service works, and what is not priced."""
+    """Check which model answers, that each service works, and that prices are known."""
     config = setup.config
     models, agent = config.models, config.agent
     chosen, (owner, _) = agent.model, models.locate(agent.model)
@@ -54,7 +54,7 @@ async def check_models(setup: Setup) -> Sequence[Finding]:
 
 
 def _prices(config: Config, named: Sequence[str]) -> Sequence[Finding]:
-    """The models that are asked, and whose price nobody has told."""
+    """Report models that are used and whose price is unknown."""
     prices = Prices.of_config(config)
     return [
         Finding.of("warning", "model.no_price", model=each)
@@ -64,7 +64,7 @@ def _prices(config: Config, named: Sequence[str]) -> Sequence[Finding]:
 
 
 async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Finding]:
-    """Check whether a service takes the key and knows a model; with no name, whether it answers."""
+    """Check that a service accepts the key and has a model; without a name, that it answers."""
     config, section = setup.config, setup.config.models.services[service]
     full = f"{service}/{name}" if name else service
     try:
@@ -84,7 +84,7 @@ async def _examine_model(setup: Setup, service: str, name: str) -> Sequence[Find
 
 
 async def _tried(setup: Setup, service: str, name: str) -> Sequence[Finding]:
-    """What a model can do, which is also kept for the program."""
+    """Test a model, and keep what it can do for the program."""
     models = setup.config.models
     if not setup.has_database:
         return await trial.what_it_can(models, service, name)
@@ -106,7 +106,7 @@ async def _asked(config: Config, full: str, name: str, model: Model) -> Sequence
 
 
 def _window(config: Config, full: str, told: Window) -> Finding:
-    """How large a model's window is, who says so, and whether that is enough."""
+    """Check the size and the source of a model's window."""
     service = full.partition("/")[0]
     known = resolve(
         told.max_input_tokens,
@@ -127,9 +127,9 @@ MOST_NAMED: Final = 5  # of a list of names
 
 
 async def check_tools(setup: Setup) -> Sequence[Finding]:
-    """Each server, connected to and asked for its list; and packages that cannot be loaded.
+    """Connect to each server and list its tools; report packages that cannot be loaded.
 
-    Names are given away in the order in which the program does it: its own, packages, servers.
+    Names are assigned in the program's order: its own, packages, servers.
     """
     config = setup.config
     brought, problems = installed()
@@ -152,7 +152,7 @@ async def check_tools(setup: Setup) -> Sequence[Finding]:
 
 
 def _unknown(config: Config, begin: str, names: Sequence[str]) -> Sequence[Finding]:
-    """Tools of a server that rules name and it does not have: only the server knows its own."""
+    """Report tools that rules name and the server does not have."""
     named = {each for rule in config.tools.rules for each in rule.tools}
     return [
         Finding.of("warning", "tools.unknown", tool=each, meant=nearest(each, names) or "–")
@@ -163,14 +163,14 @@ def _unknown(config: Config, begin: str, names: Sequence[str]) -> Sequence[Findi
 
 
 def _own_names(config: Config) -> set[str]:
-    """The names of the program's own tools, of those of the web as far as they are on."""
+    """The names of the built-in tools, including those of the web that are on."""
     own = {key.removeprefix("tool.") for key in i18n.catalog("en") if key.startswith("tool.")}
     web = {"web_fetch": config.tools.web.fetch, "web_search": config.tools.web.search != "off"}
     return {name for name in own if web.get(name, True)}
 
 
 def _left_out(whose: str, names: Sequence[str], taken: set[str]) -> Sequence[Finding]:
-    """What is told of tools that have the name of another one; the others' names are taken now."""
+    """Report tools whose names are taken, and add the others' names to `taken`."""
     lost = [name for name in names if name in taken]
     taken |= set(names)
     if not lost:
@@ -186,7 +186,7 @@ async def _connect(name: str, server: McpConfig) -> Listing | Finding:
     from bot.agent.tools.mcp import connection  # noqa: PLC0415 - it imports the SDK
 
     try:
-        async with connection.Connection(name, server) as opened:
+        async with connection.McpConnection(name, server) as opened:
             offers = await opened.offers()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
         return Finding.of("error", "tools.server", name=name, why=connection.why(error, server))
@@ -210,7 +210,7 @@ PROBE = "weather"  # what every search service finds something for
 
 
 async def check_web(setup: Setup) -> Sequence[Finding]:
-    """Check whether the web can be read and searched; nothing where it is not to be."""
+    """Check the web tools, if they are on."""
     web = setup.config.tools.web
     if web.search == "off" and not web.fetch:
         return []
@@ -241,7 +241,7 @@ async def _searching(service: SearchService) -> Finding:
 
 
 async def check_speech(setup: Setup) -> Sequence[Finding]:
-    """Check whether voice messages are understood and made; nothing where nobody asked for it."""
+    """Check speech to text and text to speech, if they are configured."""
     speech = setup.config.speech
     if speech.kind == "none":
         return []
@@ -275,7 +275,7 @@ async def _listening(speech: SpeechConfig) -> Finding:
 
 
 def _silence() -> bytes:
-    """A second in which nothing is said, as a WAV file."""
+    """A second of silence as a WAV file."""
     out = io.BytesIO()
     with wave.open(out, "wb") as file:
         file.setnchannels(1)
@@ -296,8 +296,6 @@ async def check_tokens(setup: Setup) -> Sequence[Finding]:
     return [Finding.of("error", "tokens.no_ranks")]
 
 
-# The channels that are set up, each of which looks at itself.
-
 SECONDS: Final = 30.0  # that a channel may take
 NOTHING: Final = (Finding.of("ok", "channel.nothing"),)
 
@@ -316,15 +314,15 @@ def named(wanted: str, plugins: Mapping[str, ChannelPlugin]) -> str:
 
 
 async def examine_channel(setup: Setup, name: str) -> Sequence[Finding]:
-    """What a channel finds out about itself, or why it does not run."""
+    """A channel's findings about itself, or why it is off."""
     if off := setup.plugins[name].off(setup.config.channels.get(name)):
         return [Finding.of("error", f"channel.{off}", name=name)]
     return await examined(made(setup, name))
 
 
 async def examined(channel: Channel) -> Sequence[Finding]:
-    """What a channel that was not started finds out about itself."""
-    await channel.publish_commands(menus())  # what the platform's menu is compared with
+    """The findings of a channel that is not started."""
+    await channel.publish_commands(menus())  # the platform's menu is compared with it
     try:
         async with asyncio.timeout(SECONDS):
             return await channel.examine() or NOTHING

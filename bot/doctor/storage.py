@@ -1,4 +1,4 @@
-"""The storage folder: whole, complete, for its owner alone, with room."""
+"""Checks of the storage folder, its database, its backups and the open-file limit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BLOCKING: Final = frozenset(
         *("server.unusable", "server.problem", "server.moving"),
     }
 )
-"""After one of these nothing else looks into the database."""
+"""After one of these no other check opens the database."""
 
 NO_ROOM: Final = 200_000_000  # bytes; with less, or less than the database has, it is urgent
 LITTLE_ROOM: Final = 1_000_000_000  # the same, for a hint
@@ -43,7 +43,7 @@ MOUNTS: Final = Path("/proc/mounts")  # what is mounted where, on Linux
 
 
 async def check(setup: Setup) -> Sequence[Finding]:
-    """What there is to say of where everything is kept."""
+    """Check the storage folder, or the PostgreSQL."""
     if setup.is_shared:
         from bot.doctor import server  # noqa: PLC0415 - the running bot needs nothing of it
 
@@ -79,7 +79,7 @@ def _lock(folder: Path) -> Iterator[Finding]:
 
 
 def _place(folder: Path) -> Iterator[Finding]:
-    """What there is to say of a folder that may be on another machine."""
+    """Check whether a folder is on a network file system, and can be synced."""
     try:
         kind = files.network_kind(folder.resolve(), MOUNTS.read_text("utf-8", "replace"))
         is_synced = files.sync_folder(folder)
@@ -102,7 +102,7 @@ def _modes(setup: Setup) -> Iterator[Finding]:
 
 
 def private_files(setup: Setup) -> list[Path]:
-    """What is for the program's own account only."""
+    """The files that only the program's own account may read."""
     made = [] if setup.is_shared else housekeeping.made_in(setup.config.storage.folder)
     return [*made, *(path for path in setup.secrets if path.exists())]
 
@@ -132,7 +132,7 @@ def _database(setup: Setup) -> Iterator[Finding]:
 
 
 def _damaged(setup: Setup, path: Path) -> Iterator[Finding]:
-    """What takes the place of a damaged database, if anything does."""
+    """Report a damaged database, and the backup that replaces it, if any."""
     for spare in backup.newest_first(path, setup.clock()):
         with suppress(StorageError):  # it cannot be read either
             if backup.is_sound(spare):
@@ -142,7 +142,7 @@ def _damaged(setup: Setup, path: Path) -> Iterator[Finding]:
 
 
 def _version(setup: Setup, path: Path) -> Iterator[Finding]:
-    """Whose version a sound database has, and whether something is still being moved into it."""
+    """Check the schema version of a sound database, and for an incomplete move."""
     version, origin = _read(path)
     megabytes = round(path.stat().st_size / 1_000_000, 1)
     if version > schema.VERSION:
@@ -169,11 +169,11 @@ def _read(path: Path) -> tuple[int, str | None]:
         raise mapped(exc) from exc
 
 
-# --- room, also for whoever runs it and does not look ---------------------------------------------
+# --- free space, also for urgent messages ---------------------------------------------------------
 
 
 def space(config: Config) -> Iterator[Finding]:
-    """How much room there is on each disk that things are kept on."""
+    """Check the free space on each disk in use."""
     folder = config.storage.folder
     size = 0
     with suppress(OSError):  # not there yet
@@ -196,13 +196,13 @@ def _room(place: Path, size: int) -> Finding:
     return Finding.of("ok", "storage.room", folder=str(place), megabytes=megabytes)
 
 
-# Backups: the daily copies of the database, and those of everything on another disk.
+# Backups: the daily copies of the database, and full ones on another disk.
 
 HOUR_MS: Final = 3_600_000
 
 
 async def check_backups(setup: Setup) -> Sequence[Finding]:
-    """How young backups are, and whether one was restored for a test."""
+    """Check the age of backups, and whether one was test-restored."""
     if not setup.has_database:
         return []
     config, now = setup.config, setup.clock()
@@ -220,7 +220,7 @@ async def check_backups(setup: Setup) -> Sequence[Finding]:
 
 
 def backups_of_everything(state: BackupState, config: BackupConfig, now: int) -> Iterator[Finding]:
-    """How the backups of everything are doing. Pure."""
+    """Findings about full backups. Pure."""
     if config.folder is None:
         yield Finding.of("warning", "backups.all_off")
         return
@@ -239,7 +239,7 @@ def backups_of_everything(state: BackupState, config: BackupConfig, now: int) ->
 
 
 def _restored(restored: Restored) -> Finding:
-    """What became of a database that was lost once."""
+    """Report how a lost database was restored."""
     how = "backup" if restored.backup else "by_hand" if restored.by_hand else "anew"
     return Finding.of(
         "ok",
@@ -277,7 +277,7 @@ def backups_of_database(storage: StorageConfig, now: int) -> Iterator[Finding]:
 
 
 def _begun(path: Path) -> int:
-    """When a database was made, in ms since the epoch, as it says itself."""
+    """The time a database was created, in ms since the epoch, as it records it."""
     try:
         with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             sql = "SELECT CAST(strftime('%s', min(applied_at)) AS INTEGER) FROM schema_versions"
@@ -293,8 +293,6 @@ def _written(path: Path) -> int:
         return 0
 
 
-# How many files and connections the program may have open at a time.
-
 TOO_FEW: Final = 256  # database, notes, channels and a few browsers
 FEW: Final = 1_024
 
@@ -302,7 +300,7 @@ _SOFT = re.compile(r"^Max open files\s+(\d+|unlimited)", re.MULTILINE)
 
 
 async def check_limits(setup: Setup) -> Sequence[Finding]:
-    """The limit of the program that runs, or of whoever asks and would start it."""
+    """Check the open-file limit of the running bot, or else of this process."""
     process = 0
     if not setup.is_shared:
         try:

@@ -1,7 +1,7 @@
-"""What cannot wait until somebody asks the doctor: the owner is told of it in their chat.
+"""Urgent findings, which the owner is told in their chat.
 
-Each node looks at what it sees itself, and one of them tells, in the transaction that notes that it
-was told: at most once a day, whatever is started anew meanwhile. Nothing that was said is in it.
+Each node checks what it sees itself, and one of them tells, in the transaction that notes it: at
+most once a day, also across restarts. No message text is in it.
 """
 
 from __future__ import annotations
@@ -67,39 +67,38 @@ class Down:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
-    """What was last told: when (ms), and the tasks that were among it, ever."""
+class LastMessage:
+    """The last message: its time (ms), and all tasks ever told."""
 
     at: int = 0
     tasks: tuple[int, ...] = ()
 
     def is_recent(self, now: int) -> bool:
-        """True on the day after, by any node's clock; what is far from now was a wrong one's."""
+        """True for a day, before or after, as a node's clock may be wrong."""
         return abs(now - self.at) < DAY_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be told in which chat, and what is noted then."""
+class UrgentMessage:
+    """Findings to tell in a chat, and what is noted then."""
 
     chat: Session
     language: str
     findings: tuple[Finding, ...]
-    told: Last
+    told: LastMessage
 
 
 class Urgent:
-    """Looks every minute, and tells the owner at most once a day."""
+    """Checks every minute, and tells the owner at most once a day."""
 
     def __init__(
         self,
         core: Core,
-        *,
         committer: Committer,
         connections: Connections,
         report: Callable[[], Awaitable[Readiness]],
     ) -> None:
-        """`report` says how all parts of this node are doing."""
+        """`report` returns the state of all parts of this node."""
         self._core = core
         self._committer = committer
         self._connections = connections
@@ -108,7 +107,7 @@ class Urgent:
         self._begun = core.clock()
 
     async def look(self) -> bool:
-        """Note what is down, and tell what is urgent; True when the owner was told now.
+        """Note what is down, and tell what is urgent; True if the owner was told now.
 
         Raises:
             StorageError: it was not stored; the next look tries again.
@@ -136,7 +135,7 @@ class Urgent:
     async def _tell_of_outage(self, now: int) -> bool:
         """Tell once that the bot cannot do its work, and once that it can again; True if told now.
 
-        What cannot be told, as the database is away or there is no chat, is told once that is over.
+        What cannot be told because the database is away or there is no chat is told later.
 
         Raises:
             StorageError: it was not stored; the next look tries again.
@@ -175,8 +174,8 @@ class Urgent:
         wanted = self._core.resolver.policy.config.agent.language
         return language_of(chat.locale if wanted == "auto" else wanted)
 
-    def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> Plan | None:
-        """What is to be told where; None for nothing."""
+    def _plan(self, tx: Transaction, here: Sequence[Finding], now: int) -> UrgentMessage | None:
+        """The findings to tell and the chat; None if there is nothing to tell."""
         last, config = _last(tx), self._core.resolver.policy.config
         if last.is_recent(now):  # another node was first
             return None
@@ -188,7 +187,7 @@ class Urgent:
         chat = self._chat(tx, {each.account for each in long}) if found else None
         if chat is None:
             return None
-        return Plan(chat, self._language(chat), tuple(found), Last(now, tasks))
+        return UrgentMessage(chat, self._language(chat), tuple(found), LastMessage(now, tasks))
 
     def _chat(self, tx: Transaction, down: Collection[str]) -> Session | None:
         """The owner's direct chat: on a platform rather than the page, one that can be reached."""
@@ -207,7 +206,7 @@ class Urgent:
 
 
 def _here(config: Config, now: int, *, is_new: bool) -> list[Finding]:
-    """What is wrong with this machine's own folder, where that is what is used."""
+    """Errors of this machine's storage folder, if that is in use."""
     if config.storage.url is not None:
         return []
     copies = () if is_new else tuple(storage.backups_of_database(config.storage, now))
@@ -215,7 +214,7 @@ def _here(config: Config, now: int, *, is_new: bool) -> list[Finding]:
 
 
 def _copies(state: BackupState, config: BackupConfig, now: int) -> list[Finding]:
-    """What is wrong with backups of everything; one that failed just now is tried again first."""
+    """Errors of full backups; one that failed just now is retried first."""
     is_short = now - state.made.failing_since < LATELY_MS
     return [
         each
@@ -224,7 +223,7 @@ def _copies(state: BackupState, config: BackupConfig, now: int) -> list[Finding]
     ]
 
 
-def _tell(unit: UnitOfWork, plan: Callable[[Transaction], Plan | None]) -> bool:
+def _tell(unit: UnitOfWork, plan: Callable[[Transaction], UrgentMessage | None]) -> bool:
     found = plan(unit.tx)
     if found is None:
         return False
@@ -236,7 +235,7 @@ def _tell(unit: UnitOfWork, plan: Callable[[Transaction], Plan | None]) -> bool:
 
 
 def words(findings: Sequence[Finding], language: str) -> str:
-    """What the owner is told. Pure."""
+    """The message to the owner. Pure."""
     lines = [text(language, "urgent.head")]
     for each in findings:
         said = told(each, language)
@@ -245,7 +244,7 @@ def words(findings: Sequence[Finding], language: str) -> str:
 
 
 def of_outage(outage: Outage, down: Sequence[Check], language: str, zone: tzinfo) -> str:
-    """What the owner is told of an outage: that it is there, or is over. Pure."""
+    """The message to the owner that an outage began or is over. Pure."""
     if not outage.is_down and not outage.is_told:
         begin, end = (to_the_minute(at, zone) for at in (outage.began, outage.since))
         parts = ", ".join(named(language, each) for each in outage.parts)
@@ -274,7 +273,7 @@ def _times(text: str) -> tuple[int, int]:
 
 
 def _note_downs(tx: Transaction, gone: Sequence[str], now: int) -> None:
-    """Note which accounts this program sees down; what nobody sees down any more goes."""
+    """Note which accounts this program sees down; delete those nobody sees down any more."""
     known = {each.account: each for each in downs(tx)}
     for account in gone:
         before = known.get(account)
@@ -299,5 +298,5 @@ def _of_downs(found: Sequence[Down], now: int) -> list[Finding]:
     ]
 
 
-def _last(tx: Transaction) -> Last:
-    return value_of(tx, _TOLD, partial(from_json, Last)) or Last()
+def _last(tx: Transaction) -> LastMessage:
+    return value_of(tx, _TOLD, partial(from_json, LastMessage)) or LastMessage()

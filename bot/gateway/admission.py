@@ -59,7 +59,7 @@ class Admission:
     parted, a pairing revoked, a room moved, the configuration is another one.
     """
 
-    def __init__(self, core: Core, *, committer: Committer) -> None:
+    def __init__(self, core: Core, committer: Committer) -> None:
         self._core = core
         self._committer = committer
         self._told: LRUCache[str, int] = LRUCache(MAX_TOLD)  # when each room was, or was asked
@@ -251,7 +251,7 @@ class Dismissals:
     nothing old comes when they are let in again.
     """
 
-    def __init__(self, core: Core, *, running: RunningTurns, upkeep: Upkeep) -> None:
+    def __init__(self, core: Core, running: RunningTurns, upkeep: Upkeep) -> None:
         self._core = core
         self._running = running
         self._upkeep = upkeep

@@ -18,7 +18,7 @@ from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult, call_of, spoken
 from bot.channel import Attachment, Button, Inbound
 from bot.channel.kit.text import closed
-from bot.context.history import Line, size_of
+from bot.context.history import HistoryMessage, size_of
 from bot.core import Core
 from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError
@@ -34,7 +34,7 @@ from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
 from bot.money import limits
 from bot.money import limits as limit_words
 from bot.money.counts import Prices
-from bot.money.limits import LimitReached, Standing
+from bot.money.limits import LimitReached, LimitStatus
 from bot.sessions import approvals, artifacts, forgetting, inbox, search, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
@@ -232,7 +232,7 @@ class TurnRecorder:
         is_same = prepared.version == cached.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
         used = self._used(prepared, spoken, reported, by=result.model)
-        counted = store.Counted(
+        counted = store.TurnCounts(
             input_tokens=result.usage.input_tokens + result.usage.cache_write_tokens,
             cached_tokens=result.usage.cache_read_tokens,
             output_tokens=result.usage.output_tokens,
@@ -330,7 +330,9 @@ class TurnRecorder:
         ids, cached.session, is_whole = commit.result
         cached.unsaved.clear()
         cached.called_at = now
-        lines = [Line(id_, now, message) for id_, message in zip(ids, spoken, strict=False)]
+        lines = [
+            HistoryMessage(id_, now, message) for id_, message in zip(ids, spoken, strict=False)
+        ]
         is_same = prepared.version == cached.history.version
         cached.history.extend(lines, reported if is_same else 0)
         self._upkeep.sessions.cache.settle(cached, is_whole=is_whole)
@@ -362,7 +364,7 @@ class TurnRecorder:
         self,
         unit: UnitOfWork,
         prepared: PreparedRequest,
-        near: Sequence[Standing],
+        near: Sequence[LimitStatus],
         topics: Sequence[Reminder],
     ) -> None:
         """Tell whom limits concern, say what waited for a topic, write to other places."""
@@ -376,7 +378,7 @@ class TurnRecorder:
             if is_served and not fulltext.holds_any(words, forgotten):
                 say(unit, target, words)
 
-    def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: Standing) -> None:
+    def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: LimitStatus) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""
         whom = OWNER if limit.limit.whose == "all" else here.person
         if not limits.is_first(unit.tx, whom, limit, unit.now):
@@ -595,7 +597,7 @@ def _replies(said: Sequence[Message], answer: Answer, below: str) -> list[NewEnt
     return entries
 
 
-def _refusal(prepared: PreparedRequest, limit: Standing) -> str:
+def _refusal(prepared: PreparedRequest, limit: LimitStatus) -> str:
     """Why there is no answer; what others use is told to the owner alone, and none in a room."""
     here = prepared.active.conversation
     knows = here.is_direct and (here.is_owner or limit.limit.whose == "person")

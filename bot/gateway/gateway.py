@@ -130,6 +130,7 @@ class Gateway:
     def __init__(
         self,
         core: Core,
+        committer: Committer,
         *,
         admission: Admission,
         commander: Commander,
@@ -137,7 +138,6 @@ class Gateway:
         lanes: Lanes,
         upkeep: Upkeep,
         connections: Connections,
-        committer: Committer,
         choices: ModelChoices,
         reach: Callable[[Address, str], None],
         sent: Mapping[tuple[str, str, str, str], tuple[str, str]],

@@ -16,7 +16,7 @@ import structlog
 
 from bot.agent.running import RunningTurns, Stop
 from bot.channel import Inbound
-from bot.clock import Clock, moment
+from bot.clock import moment
 from bot.commands.commander import Commander
 from bot.config import LimitsConfig
 from bot.coordination import SharedTurns
@@ -60,7 +60,7 @@ def is_plain(rows: Sequence[QueuedMessage]) -> bool:
 class Attempts:
     """Counts turns that fail, and sets messages aside so that their chat goes on."""
 
-    def __init__(self, core: Core, *, committer: Committer) -> None:
+    def __init__(self, core: Core, committer: Committer) -> None:
         self._core = core
         self._committer = committer
         self._newest = 0  # the id of the newest message from before the start
@@ -173,20 +173,19 @@ RunTurn = Callable[[Sequence[QueuedMessage], Stop], Awaitable[None]]
 class Lanes:
     """Hands each lane's messages to `run_turn`, those that `admit` leaves there.
 
-    From the moment a message's turn has come it is among what is `running`. `overflowed` is called
-    once each time a lane fills up, with the message that did not fit.
+    From the moment a message's turn has come it is among what is `running`.
     """
 
     def __init__(
         self,
         core: Core,
+        committer: Committer,
         *,
         commander: Commander,
         attempts: Attempts,
         admit: Admit,
         run_turn: RunTurn,
         running: RunningTurns,
-        overflowed: Callable[[QueuedMessage], Awaitable[None]],
         shared: SharedTurns | None = None,
     ) -> None:
         self._core = core
@@ -196,7 +195,7 @@ class Lanes:
         self._admit = admit
         self._run_turn = run_turn
         self._running = running
-        self._overflowed = overflowed
+        self._committer = committer
         self._full: set[str] = set()  # lanes with more waiting than fits in memory
         self._shared = shared
         self._workers = Workers[str, QueuedMessage](
@@ -216,7 +215,7 @@ class Lanes:
         fits = self._workers.put(waiting.key, waiting)
         if not fits and waiting.key not in self._full:
             self._full.add(waiting.key)
-            await self._overflowed(waiting)
+            await self._tell_waiting(waiting)
 
     async def recover(self) -> int:
         """Queue everything that has no answer yet from before a restart; how many lanes."""
@@ -236,13 +235,21 @@ class Lanes:
         """Let running turns finish for up to `grace` seconds; the rest is answered next time."""
         await self._workers.stop(grace)
 
+    async def _tell_waiting(self, waiting: QueuedMessage) -> None:
+        """Say, once each time a lane fills up, that more waits and is answered together."""
+        language, address = waiting.conversation.language, waiting.conversation.address
+        words = text(language, "turn.waiting", count=self._core.settings.now.session.queue.cap)
+        await self._committer.commit(
+            self._core.clock(), lambda unit: unit.say(address, words, "notice", language=language)
+        )
+
     async def _load(self, key: str, limit: int) -> Sequence[QueuedMessage]:
         found = await self._core.database.read(
             lambda tx: inbox.waiting(tx, key, limit, self._core.resolver.resolve)
         )
         if self._shared is not None and len(found) == limit and key not in self._full:
             self._full.add(key)
-            await self._overflowed(found[-1])
+            await self._tell_waiting(found[-1])
         return found
 
     async def _handle(self, key: str, backlog: Backlog[QueuedMessage]) -> None:
@@ -326,14 +333,3 @@ async def _debounce(backlog: Backlog[QueuedMessage], seconds: float) -> None:
                 await backlog.arrived.wait()
         except TimeoutError:
             return
-
-
-async def tell_waiting(
-    committer: Committer, clock: Clock, count: int, waiting: QueuedMessage
-) -> None:
-    """Say that more waits than fits (`count` messages), and is answered together."""
-    language, address = waiting.conversation.language, waiting.conversation.address
-    words = text(language, "turn.waiting", count=count)
-    await committer.commit(
-        clock(), lambda unit: unit.say(address, words, "notice", language=language)
-    )

@@ -103,13 +103,7 @@ class VoiceReader:
     """Makes words of voice messages, from channels that can fetch them."""
 
     def __init__(
-        self,
-        core: Core,
-        *,
-        listener: Listener | None,
-        marks: MetaStore,
-        speech: Tries,
-        answers_aloud: bool = False,
+        self, core: Core, listener: Listener | None, speech: Tries, *, answers_aloud: bool = False
     ) -> None:
         """`answers_aloud` when whoever speaks is answered so, in channels that can.
 
@@ -118,7 +112,7 @@ class VoiceReader:
         self._speech = speech
         self._core = core
         self._listener = listener
-        self._marks = marks
+        self._marks = MetaStore(core.database, core.clock)
         self._answers_aloud = answers_aloud
 
     async def understand(self, rows: Sequence[QueuedMessage]) -> Understood:

@@ -62,7 +62,6 @@ class Reminders:
     def __init__(
         self,
         core: Core,
-        *,
         committer: Committer,
         scheduler: Scheduler,
         embedder: Embedder | None = None,

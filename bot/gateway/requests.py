@@ -24,7 +24,7 @@ from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
 from bot.money.counts import Spent, spent_of
-from bot.money.limits import Account, Allowance, Balance, LimitReached
+from bot.money.limits import Allowance, Balance, BillingAccount, LimitReached
 from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
@@ -49,12 +49,12 @@ class PreparedRequest:
     version: int
     came: Sequence[Contents]
     balance: Balance
-    account: Account
+    account: BillingAccount
 
     def spent(self) -> tuple[Spent, ...]:
         """The usage of its calls so far, counted for whoever wrote last."""
         person, session_id = self.active.conversation.person, self.active.cached.session.id
-        return spent_of(self.account, person, session_id, self.request.purpose)
+        return spent_of(self.account, person, session_id, "chat")
 
     @property
     def refusal(self) -> ModelError | None:
@@ -125,8 +125,7 @@ class Requests:
         if self._prune(active, fill.used + arriving):
             fill = active.fill()
         request = TurnRequest(
-            model=limits.model,
-            model_name=limits.name,
+            limits=limits,
             system=prefix.system,
             tools=tools_of(prefix),
             history=cached.history.messages,
@@ -136,15 +135,11 @@ class Requests:
             language=language,
             cite=self._prefixes.cites(context.view),
             thinking=cached.session.thinking,
-            max_tokens=active.limits.budget.output,
             max_steps=agent.max_steps,
             timeout=limits.seconds(
                 agent.turn_timeout, TURN_SECONDS, prompt=fill.used + arriving, answer=2 * ANSWER
             ),
             used=fill.used,
-            token_limit=active.limits.budget.hard,
-            factor=limits.factor,
-            count=limits.count,
             on_context=lambda used: self._upkeep.flush_within_turn(active, used),
             unasked=not active.conversation.is_direct,
         )
@@ -165,9 +160,8 @@ class Requests:
             prepared.request,
             history=history.messages,
             messages=messages,
-            max_tokens=active.limits.budget.output,
+            limits=active.limits,
             used=fill.used,
-            token_limit=active.limits.budget.hard,
         )
         version = history.version
         return replace(prepared, active=active, request=request, fill=fill, version=version)

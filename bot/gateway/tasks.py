@@ -75,8 +75,8 @@ class TaskRunner:
     def __init__(
         self,
         core: Core,
-        *,
         committer: Committer,
+        *,
         requests: Requests,
         commits: TurnRecorder,
         toolbox: Toolbox,

@@ -62,7 +62,6 @@ class TurnRunner:
         reminders: Reminders,
         live: LiveSigns,
         attempts: Attempts,
-        approvals: Approvals,
         notes: Notes,
         uses: Uses,
         replies: Tries,
@@ -77,7 +76,7 @@ class TurnRunner:
         self._reminders = reminders
         self._live = live
         self._attempts = attempts
-        self._approvals = approvals
+        self._approvals = Approvals(core)
         self._notes = notes
         self._uses = uses
         self._replies = replies

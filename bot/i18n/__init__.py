@@ -1,4 +1,4 @@
-"""What the bot itself says, in the person's language: one TOML catalog per language.
+"""The bot's own sentences, in the person's language: one TOML catalog per language.
 
 Keys are dotted words (`command.new.description`), the same in every catalog; values are
 `str.format` templates. `{confidant}` is what commands begin with where the program was started; a
@@ -39,7 +39,7 @@ def text(language: str, key: str, /, **values: object) -> str:
 
 
 def finding(language: str, key: str, /, **values: object) -> str:
-    """What the doctor says of a key, with its values filled in; empty for nothing."""
+    """The doctor's sentence for a key, with its values filled in; empty if there is none."""
     return _filled(catalog(language_of(language), FINDINGS).get(key, ""), values)
 
 

@@ -1,8 +1,8 @@
-"""What models cost: what they used is counted, and priced, shown and limited here."""
+"""Counts, prices, shows and limits what models use."""
 
 from typing import Final, Literal
 
 KEPT_DAYS: Final = 400
 
 Heading = Literal["person", "model", "day", "purpose"]
-"""What lines of usage are summed up by."""
+"""The keys by which usage is summed up."""

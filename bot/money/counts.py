@@ -1,4 +1,4 @@
-"""What models used, counted in the database: by when, person, conversation, model and purpose.
+"""Counts models' usage in the database by time, person, conversation, model and purpose.
 
 Each row stands for a quarter of an hour, because the days of every time zone begin with one: so
 "today" can be asked for in any zone, also when somebody moves to another. What is older than
@@ -61,7 +61,7 @@ class Price:
         )
 
     def cost(self, usage: Usage) -> float:
-        """What some tokens cost, in US dollars."""
+        """The cost of some tokens in US dollars."""
         return (
             usage.input_tokens * self.input
             + usage.output_tokens * self.output
@@ -92,7 +92,7 @@ _EVERY: Final = tuple(price for models in LISTED.values() for price in models.va
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What tokens of several models come to.
+    """The bill for tokens of several models.
 
     `usd` is of those whose price is known; `unpriced` are the models that have none.
     """
@@ -125,7 +125,7 @@ class Prices:
         return cls({**listed, **own})
 
     def cost(self, model: str, usage: Usage) -> float | None:
-        """What tokens of a model cost, in US dollars; None where its price is not known."""
+        """The cost of a model's tokens in US dollars; None if its price is not known."""
         price = self._known.get(model)
         return None if price is None else price.cost(usage)
 
@@ -144,7 +144,7 @@ class Prices:
         return model in self._known
 
     def bill(self, used: Mapping[str, Usage]) -> Bill:
-        """What tokens come to, by model."""
+        """The bill for tokens by model."""
         costs = {model: self.cost(model, usage) for model, usage in used.items()}
         return Bill(
             sum(used.values(), Usage()),
@@ -176,7 +176,7 @@ By = Literal["at", "person", "session_id", "model", "purpose"]
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one turn, saving or summary used: for whom, in which conversation, with which model.
+    """The usage of one turn, saving or summary: person, conversation and model.
 
     `noted` is the key of `meta` under which it is noted while it is not counted.
     """
@@ -190,14 +190,14 @@ class Spent:
 
 
 def spent_of(meter: Meter, person: str, session_id: str, purpose: Purpose) -> tuple[Spent, ...]:
-    """What a meter has added up for somebody, as it is counted."""
+    """A meter's usage for a person, ready to be counted."""
     used = meter.used.items()
     return tuple(Spent(person, session_id, name, purpose, each, meter.noted) for name, each in used)
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """What was used together by `runs` turns, savings and summaries that have the same `keys`."""
+class UsageCount:
+    """The summed usage of `runs` turns, savings and summaries with the same `keys`."""
 
     keys: tuple[str | int, ...]
     runs: int
@@ -224,8 +224,8 @@ def add(tx: Transaction, spent: Spent, now: int) -> bool:
 
 def sums(
     tx: Transaction, by: Sequence[By], start: int, end: int, *, person: str | None = None
-) -> list[Count]:
-    """What was used from `start` to, not including, `end` (ms since the epoch), in groups.
+) -> list[UsageCount]:
+    """Sums of usage by group, from `start` to, not including, `end` (ms since the epoch).
 
     Only by one person, if that is given; nobody's is everybody's.
     """
@@ -238,7 +238,7 @@ def sums(
         values,
     )
     width = len(by)
-    return [Count(tuple(row[:width]), row[width], Usage(*row[width + 1 :])) for row in rows]
+    return [UsageCount(tuple(row[:width]), row[width], Usage(*row[width + 1 :])) for row in rows]
 
 
 def prune(tx: Transaction, now: int) -> None:
@@ -262,8 +262,8 @@ COLUMNS: Final = ("runs", "input", "cached", "written", "output", "cost")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What has one name in common, and what it comes to."""
+class UsageLine:
+    """The usage and bill under one name."""
 
     name: str
     runs: int
@@ -279,8 +279,8 @@ class Line:
 
 def summed(
     found: Iterable[tuple[str, str, int, Usage]], prices: Prices, *, by_day: bool = False
-) -> list[Line]:
-    """What was used, by name, model and in how many runs, as a line a name.
+) -> list[UsageLine]:
+    """A line for each name, from usage by name and model with its runs.
 
     Days stay in order; of anything else that comes first which cost or used most.
     """
@@ -288,23 +288,23 @@ def summed(
     for name, model, count, usage in found:
         used[name][model] = used[name].get(model, Usage()) + usage
         runs[name] += count
-    lines = [Line(name, runs[name], prices.bill(models)) for name, models in used.items()]
+    lines = [UsageLine(name, runs[name], prices.bill(models)) for name, models in used.items()]
     if not by_day:
         lines.sort(key=lambda line: (-line.bill.usd, -line.bill.usage.context_tokens, line.name))
     return lines
 
 
-def total(found: Sequence[Line]) -> Line:
+def total(found: Sequence[UsageLine]) -> UsageLine:
     """All of them together."""
     bills = [line.bill for line in found]
     unpriced = sorted({model for bill in bills for model in bill.unpriced})
     usage = sum((bill.usage for bill in bills), Usage())
     bill = Bill(usage, sum(bill.usd for bill in bills), tuple(unpriced))
-    return Line("", sum(line.runs for line in found), bill)
+    return UsageLine("", sum(line.runs for line in found), bill)
 
 
-def cost_in_words(language: str, line: Line) -> str:
-    """What it costs, as far as that is known."""
+def cost_in_words(language: str, line: UsageLine) -> str:
+    """The cost in words, as far as prices are known."""
     if not line.bill.unpriced:
         return shown_price(line.bill.usd)
     if not line.bill.usd:
@@ -312,7 +312,7 @@ def cost_in_words(language: str, line: Line) -> str:
     return text(language, "usage.at_least", usd=shown_price(line.bill.usd))
 
 
-def plain(line: Line) -> dict[str, Any]:
+def plain(line: UsageLine) -> dict[str, Any]:
     """A line for machines; `usd` leaves out the models in `unpriced`."""
     return {
         "name": line.name,

@@ -1,8 +1,8 @@
-"""How much may be used: limits, how far each is used up, and what follows.
+"""Spending limits: how far each is used up, and which calls are refused or wait.
 
-Whatever asks a model has an `Account`, which is charged before each call: a call is made while no
-limit is used up, even if those that run now come to the most they may. Otherwise it waits for
-them. So a limit is exceeded by one call at most, whatever runs beside it, on all nodes.
+Whatever asks a model has a `BillingAccount`, which is charged before each call: a call is made
+while no limit is used up, even if those that run now come to the most they may. Otherwise it waits
+for them. So a limit is exceeded by one call at most, whatever runs beside it, on all nodes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def period(span: Span, now: int, zone: tzinfo) -> Period:
 
 
 def _begin(day: date, zone: tzinfo) -> int:
-    """When a day begins; where clocks skip midnight, at the moment they skip it."""
+    """The beginning of a day; where clocks skip midnight, the moment they skip it."""
     return round(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000)
 
 
@@ -85,8 +85,8 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How far a limit is used up in the period that runs now.
+class LimitStatus:
+    """The use of a limit in the current period.
 
     `guessed` are the models without a price, which count as the dearest known one; `held` is the
     most that calls may come to that run now.
@@ -100,7 +100,7 @@ class Standing:
 
     @property
     def percent(self) -> int:
-        """How much of it is used; 100 only when nothing is left."""
+        """The share that is used; 100 only when nothing is left."""
         return int(100 * self.used / self.limit.most)
 
     @property
@@ -118,10 +118,10 @@ class Standing:
 class Balance:
     """Every limit that holds for a turn, as it is before that; none where nothing is limited."""
 
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[LimitStatus, ...] = ()
 
     @property
-    def refused(self) -> Standing | None:
+    def refused(self) -> LimitStatus | None:
         """The limit that is used up; of several the one that ends last."""
         reached = [each for each in self.standings if each.is_reached]
         return max(reached, key=lambda each: each.period.end, default=None)
@@ -145,14 +145,14 @@ class Balance:
         )
 
     @property
-    def near(self) -> tuple[Standing, ...]:
+    def near(self) -> tuple[LimitStatus, ...]:
         """Those of which most is used."""
         return tuple(each for each in self.standings if each.is_near)
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """What work that runs has used that is not counted yet, and the most its call may come to.
+class PendingUsage:
+    """Usage of running work that is not counted yet, and the most its call may come to.
 
     `at` is when that was noted, in ms since the epoch.
     """
@@ -162,15 +162,15 @@ class Running:
     at: int = 0
 
 
-NOTHING: Final = Running()
+NOTHING: Final = PendingUsage()
 
 
 class LimitReached(ModelError):
-    """What may be used is used up."""
+    """A limit is used up."""
 
     key = "error.model.limit"
 
-    def __init__(self, limit: Standing) -> None:
+    def __init__(self, limit: LimitStatus) -> None:
         super().__init__()
         self.limit = limit
 
@@ -191,16 +191,16 @@ def standing(
     period: Period,
     used: Mapping[str, Usage],
     prices: Prices,
-    beside: Running = NOTHING,
-) -> Standing:
-    """How far a limit is used up by what models used in a period, with what runs beside that."""
+    beside: PendingUsage = NOTHING,
+) -> LimitStatus:
+    """The use of a limit, from what models used in a period and what runs now."""
     unit, used = limit.unit, added(used, beside.used)
     held = amount(unit, beside.held, prices)
-    return Standing(limit, period, amount(unit, used, prices), guessed(unit, used, prices), held)
+    return LimitStatus(limit, period, amount(unit, used, prices), guessed(unit, used, prices), held)
 
 
 def amount(unit: Unit, used: Mapping[str, Usage], prices: Prices) -> float:
-    """What tokens come to under a limit: all of them, or their price; offline ones are nothing."""
+    """The amount that counts under a limit: tokens or their price; offline ones are free."""
     paid = [(model, usage) for model, usage in used.items() if model != OFFLINE]
     if unit == "tokens":
         return sum(usage.context_tokens for _, usage in paid)
@@ -219,29 +219,29 @@ def guessed(unit: Unit, used: Mapping[str, Usage], prices: Prices) -> tuple[str,
 # --- in words -------------------------------------------------------------------------------------
 
 
-def refusal(language: str, each: Standing, zone: tzinfo, *, tells_amounts: bool) -> str:
+def refusal(language: str, each: LimitStatus, zone: tzinfo, *, tells_amounts: bool) -> str:
     """Why there is no answer now, until when, what was kept and who can change it."""
     words = _said(language, "refused", each, zone)
     return _with_amounts(language, words, each) if tells_amounts else words
 
 
-def unsummarised(language: str, each: Standing, here: Conversation) -> str:
+def unsummarised(language: str, each: LimitStatus, here: Conversation) -> str:
     """Why no summary is written now, and from when on one may be."""
     return _said(language, "unsummarised", each, here.snapshot.zone_of(here.person))
 
 
-def notice(language: str, each: Standing, zone: tzinfo) -> str:
+def notice(language: str, each: LimitStatus, zone: tzinfo) -> str:
     """That most of a limit is used, or all of it."""
     key = "reached" if each.is_reached else "near"
     return _with_amounts(language, _said(language, key, each, zone), each)
 
 
-def line(language: str, each: Standing, zone: tzinfo) -> str:
-    """How a limit stands."""
+def line(language: str, each: LimitStatus, zone: tzinfo) -> str:
+    """A line about the use of a limit."""
     return _with_amounts(language, _said(language, "line", each, zone), each)
 
 
-def _said(language: str, key: str, each: Standing, zone: tzinfo) -> str:
+def _said(language: str, key: str, each: LimitStatus, zone: tzinfo) -> str:
     name = f"{each.limit.whose}.{each.limit.span}"
     return text(
         language,
@@ -252,7 +252,7 @@ def _said(language: str, key: str, each: Standing, zone: tzinfo) -> str:
     )
 
 
-def _with_amounts(language: str, words: str, each: Standing) -> str:
+def _with_amounts(language: str, words: str, each: LimitStatus) -> str:
     used, most = amounts(language, each)
     parts = [words, text(language, "limit.amounts", used=used, most=most)]
     if each.guessed:
@@ -261,8 +261,8 @@ def _with_amounts(language: str, words: str, each: Standing) -> str:
     return " ".join(parts)
 
 
-def amounts(language: str, each: Standing) -> tuple[str, str]:
-    """How much of a limit is used, and the most there is of it."""
+def amounts(language: str, each: LimitStatus) -> tuple[str, str]:
+    """The used amount of a limit, and its maximum."""
     if each.limit.unit == "usd":
         return in_dollars(each.used), in_dollars(each.limit.most)
     most = text(language, "limit.tokens", count=grouped(int(each.limit.most)))
@@ -283,10 +283,10 @@ LOOK_SECONDS: Final = 1.0  # between looks whether calls of other nodes have end
 SETTLE_SECONDS: Final = 5.0  # for noting that a call has ended, as its program may be ending too
 
 
-_RUNNING: Final = TypeAdapter(Running)
+_RUNNING: Final = TypeAdapter(PendingUsage)
 
 
-def _note(tx: Transaction, key: str, noted: Running) -> None:
+def _note(tx: Transaction, key: str, noted: PendingUsage) -> None:
     if noted.used or noted.held:
         records.keep(tx, key, _RUNNING.dump_json(noted).decode(), noted.at)
     else:
@@ -295,14 +295,14 @@ def _note(tx: Transaction, key: str, noted: Running) -> None:
 
 def _running(
     tx: Transaction, prefix: str, now: int, but: str, used: Mapping[str, Usage]
-) -> Running:
+) -> PendingUsage:
     """All together of what is noted under a prefix, but for one key, whose work has `used` this."""
-    found = Running(used)
+    found = PendingUsage(used)
     for name, each in records.values_under(tx, prefix, _RUNNING.validate_json).items():
         if prefix + name != but and abs(now - each.at) < NOTED_MS:
             is_lost = abs(now - each.at) >= HELD_MS
             held = found.held if is_lost else added(found.held, each.held)
-            found = Running(added(found.used, each.used), held)
+            found = PendingUsage(added(found.used, each.used), held)
     return found
 
 
@@ -310,7 +310,7 @@ def _prefix(person: str) -> str:
     return f"{RUNNING}{hashlib.blake2b(person.encode(), digest_size=16).hexdigest()}:"
 
 
-class Account(Meter):
+class BillingAccount(Meter):
     """The meter of one piece of work, which somebody is charged for before each call."""
 
     def __init__(self, allowance: Allowance, payer: Conversation) -> None:
@@ -347,7 +347,7 @@ class _Limits:
 
 
 class Allowance:
-    """What people may still use, by `[limits]`; where none are configured, nothing is asked."""
+    """Checks people's spending against `[limits]`; without limits nothing is read."""
 
     def __init__(
         self, database: Database, resolver: ConversationResolver, prices: Prices, clock: Clock
@@ -361,12 +361,12 @@ class Allowance:
         self._most: dict[str, int] = {}  # tokens of calls that came to more than was thought
         self.prices = prices
 
-    def account(self, payer: Conversation) -> Account:
+    def account(self, payer: Conversation) -> BillingAccount:
         """Pays for the calls of one piece of work."""
-        return Account(self, payer)
+        return BillingAccount(self, payer)
 
     async def of(self, conversation: Conversation, model: str = "") -> Balance:
-        """What holds for whoever speaks in a conversation, and for a turn with a model.
+        """The limits that apply to whoever speaks in a conversation, for a turn with a model.
 
         Raises:
             StorageError: it cannot be read.
@@ -380,7 +380,7 @@ class Allowance:
         found, self._settled = await self._database.read(lambda tx: self._look(tx, limits, now))
         return found
 
-    async def hold(self, account: Account, model: str, sent: int, most: int) -> bool:
+    async def hold(self, account: BillingAccount, model: str, sent: int, most: int) -> bool:
         """Wait until a call may be made, and note the most it may come to; False: without limits.
 
         Raises:
@@ -394,7 +394,7 @@ class Allowance:
             changed, now = self._changed, self.clock()
             account.noted = account.key
             written = max(most, self._most.get(model, 0) - sent)
-            noted = Running(account.used, {model: Usage(0, written, 0, sent)}, now)
+            noted = PendingUsage(account.used, {model: Usage(0, written, 0, sent)}, now)
             work = partial(self._look, limits=limits, now=now, key=account.key, noted=noted)
             balance, self._settled = await insist(self._database, work)
             if balance.refused is not None:
@@ -405,13 +405,13 @@ class Allowance:
                 await asyncio.wait_for(changed.wait(), LOOK_SECONDS)
         return False
 
-    async def settle(self, account: Account, model: str, over: int) -> None:
+    async def settle(self, account: BillingAccount, model: str, over: int) -> None:
         """Note that a call has ended; what counts it drops the note.
 
         `over` are its tokens if they were more than was thought, else 0.
         """
         self._most[model] = max(over, self._most.get(model, 0))
-        noted = Running(account.used, at=self.clock())
+        noted = PendingUsage(account.used, at=self.clock())
         try:
             with fencing.behind(None):
                 async with asyncio.timeout(SETTLE_SECONDS):
@@ -422,8 +422,8 @@ class Allowance:
             self._changed.set()
             self._changed = asyncio.Event()
 
-    async def in_all(self) -> tuple[Standing, ...]:
-        """How far the limits are used up that hold for everybody together.
+    async def in_all(self) -> tuple[LimitStatus, ...]:
+        """The use of the limits for everybody together.
 
         Raises:
             StorageError: it cannot be read.
@@ -433,8 +433,8 @@ class Allowance:
             return ()
         return await self._database.read(lambda tx: self._stand_in_all(tx, limits, now)[0])
 
-    async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[Standing, ...]]:
-        """How far each of these has used up their own limits; without those who have none.
+    async def of_people(self, people: Sequence[str]) -> Mapping[str, tuple[LimitStatus, ...]]:
+        """The use of each person's own limits; without people who have none.
 
         Raises:
             StorageError: it cannot be read.
@@ -442,15 +442,20 @@ class Allowance:
         every, now = [self._limits(each, is_owner=each == OWNER) for each in people], self.clock()
         found = [limits for limits in every if limits.own]
 
-        def look(tx: Transaction) -> Mapping[str, tuple[Standing, ...]]:
+        def look(tx: Transaction) -> Mapping[str, tuple[LimitStatus, ...]]:
             return {limits.person: self._stand(tx, limits, now) for limits in found}
 
         return await self._database.read(look) if found else {}
 
     def _look(
-        self, tx: Transaction, limits: _Limits, now: int, key: str = "", noted: Running = NOTHING
+        self,
+        tx: Transaction,
+        limits: _Limits,
+        now: int,
+        key: str = "",
+        noted: PendingUsage = NOTHING,
     ) -> tuple[Balance, dict[int, _Settled]]:
-        """How far the limits are used up that hold for a person, with what runs now.
+        """The use of all limits that apply to a person, with what runs now.
 
         Of the work with this key as it says itself, which is `noted` if its call may be made.
         """
@@ -463,8 +468,8 @@ class Allowance:
         return balance, settled
 
     def _stand(
-        self, tx: Transaction, limits: _Limits, now: int, beside: Running = NOTHING
-    ) -> tuple[Standing, ...]:
+        self, tx: Transaction, limits: _Limits, now: int, beside: PendingUsage = NOTHING
+    ) -> tuple[LimitStatus, ...]:
         person, zone = limits.person, self._resolver.now.zone_of(limits.person)
         own = [(limit, period(limit.span, now, zone)) for limit in limits.own]
         starts = {lasting.start for _, lasting in own}
@@ -474,9 +479,9 @@ class Allowance:
         )
 
     def _stand_in_all(
-        self, tx: Transaction, limits: Sequence[Limit], now: int, beside: Running = NOTHING
-    ) -> tuple[tuple[Standing, ...], dict[int, _Settled]]:
-        """How far everybody's limits are used up, and what need not be asked again of that."""
+        self, tx: Transaction, limits: Sequence[Limit], now: int, beside: PendingUsage = NOTHING
+    ) -> tuple[tuple[LimitStatus, ...], dict[int, _Settled]]:
+        """The use of everybody's limits, and the sums that need not be read again."""
         zone, until = self._resolver.now.policy.zone, now - now % SETTLED_MS - SETTLED_MS
         asked = [(limit, period(limit.span, now, zone)) for limit in limits]
         used = {each.start: self._together(tx, each, until) for _, each in asked}
@@ -498,7 +503,7 @@ class Allowance:
     def _together(
         self, tx: Transaction, lasting: Period, until: int
     ) -> tuple[dict[str, Usage], _Settled]:
-        """What everybody used in a period, and how much of that need not be asked again."""
+        """Everybody's usage in a period, and the part that need not be read again."""
         before, known = self._settled.get(lasting.start, (lasting.start, {}))
         if before > until:  # it has only just begun, or the clock was set back
             before, known = lasting.start, {}
@@ -509,7 +514,7 @@ class Allowance:
         return added(known, now), (before, known)
 
 
-def is_first(tx: Transaction, whom: str, each: Standing, now: int) -> bool:
+def is_first(tx: Transaction, whom: str, each: LimitStatus, now: int) -> bool:
     """Note that somebody is told of a limit; False when they were told in this period."""
     rows = tx.execute(
         "INSERT INTO limit_notices(person, whose, span, unit, start, told_at) "

@@ -1,4 +1,4 @@
-"""Which addresses of the web may be opened: a page can ask the bot to open any. Pure.
+"""Guards which addresses may be opened, as a page can ask the bot to open any. Pure.
 
 An address passes twice: as it is written (`Guard.url`), and each address its host turns out to have
 (`Guard.may_connect`). Both hold again for every redirect.

@@ -1,4 +1,4 @@
-"""Which proxy serves an address, if any: the one of an option, or one of the environment. Pure."""
+"""Chooses the proxy for an address: from an option, or from the environment. Pure."""
 
 from __future__ import annotations
 

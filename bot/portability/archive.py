@@ -121,7 +121,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArchivedFile:
     """A file of an archive; `changed_at` is in ns since the epoch."""
 
     size: int
@@ -134,7 +134,7 @@ class Manifest:
     """The contents of an archive: its files by name, and how many rows its tables have."""
 
     head: Head
-    members: Mapping[str, Member]
+    members: Mapping[str, ArchivedFile]
     rows: Mapping[str, int]
 
     @property
@@ -165,7 +165,7 @@ class Writer:
     def __init__(self, target: IO[bytes], head: Head, advance: Advance = unheard) -> None:
         self.head = head
         self._advance = advance
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, ArchivedFile] = {}
         self._packed = gzip.GzipFile("", "wb", _LEVEL, target, mtime=0)
         self._tar = tarfile.open(fileobj=self._packed, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - `finish` closes it
         self._put(HEAD, io.BytesIO(_json(asdict(head))), head.made_at * 1_000_000)
@@ -192,7 +192,7 @@ class Writer:
         self._packed.close()
         return Manifest(self.head, self._members, rows)
 
-    def _put(self, name: str, source: IO[bytes], changed_at: int) -> Member:
+    def _put(self, name: str, source: IO[bytes], changed_at: int) -> ArchivedFile:
         start = source.tell()
         info = tarfile.TarInfo(name)
         info.size = source.seek(0, os.SEEK_END) - start
@@ -201,7 +201,7 @@ class Writer:
         source.seek(start)
         through = _Hashed(source, self._advance)
         self._tar.addfile(info, cast("IO[bytes]", through))
-        return Member(info.size, through.digest.hexdigest(), changed_at)
+        return ArchivedFile(info.size, through.digest.hexdigest(), changed_at)
 
 
 def unpack(
@@ -236,7 +236,7 @@ class _Reading:
     name: str
     place: Callable[[str], Path | None]
     advance: Advance
-    members: dict[str, Member] = field(default_factory=dict[str, Member])
+    members: dict[str, ArchivedFile] = field(default_factory=dict[str, ArchivedFile])
 
     def run(self) -> Manifest:
         head = self._head()
@@ -288,12 +288,12 @@ class _Reading:
         self._copy(info, found)
         return _table(json.loads(found.getvalue()))
 
-    def _extract(self, info: tarfile.TarInfo) -> Member:
+    def _extract(self, info: tarfile.TarInfo) -> ArchivedFile:
         if info.name in self.members or not _may_be(info.name):
             raise altered(self.name, f"{info.name!r} is no name for a file of it")
         target = self.place(info.name)
         if target is None:
-            return Member(info.size, self._copy(info, None), 0)
+            return ArchivedFile(info.size, self._copy(info, None), 0)
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             free = shutil.disk_usage(target.parent).free
@@ -308,7 +308,7 @@ class _Reading:
                 os.fsync(file.fileno())
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as exc:
             raise altered(self.name, f"{info.name!r} is in it twice") from exc
-        return Member(info.size, digest, 0)
+        return ArchivedFile(info.size, digest, 0)
 
     def _copy(self, info: tarfile.TarInfo, target: IO[bytes] | None) -> str:
         self.metered.allow(info.size + _MAX_BETWEEN)
@@ -325,7 +325,7 @@ class _Reading:
 
     def _compared(self, head: Head, said: Mapping[str, Any]) -> Manifest:
         """The manifest, which must match what was found."""
-        stated = {name: Member(**facts) for name, facts in _table(said["members"]).items()}
+        stated = {name: ArchivedFile(**facts) for name, facts in _table(said["members"]).items()}
         for name in sorted({*stated, *self.members}):
             one, other = stated.get(name), self.members.get(name)
             if one is None or other is None or (one.size, one.sha256) != (other.size, other.sha256):

@@ -64,7 +64,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class MadeBackup:
     """A backup that was made; `left` counts links and other things that are no plain files."""
 
     path: Path
@@ -130,7 +130,7 @@ async def make(
     begin: Callable[[int], object] = unheard,
     advance: Advance = unheard,
     copying: Copying = nobody,
-) -> Made:
+) -> MadeBackup:
     """Write a backup of everything there is now; programs may run meanwhile.
 
     `begin` hears about how many bytes there are, once that is known, and `advance` of each;
@@ -200,7 +200,7 @@ def pack(
     passphrase: str | None,
     *,
     advance: Advance = unheard,
-) -> Made:
+) -> MadeBackup:
     """Write a backup; for a thread.
 
     Raises:
@@ -219,7 +219,7 @@ def pack(
             plain.seek(0)
             archive.seal(plain, file, passphrase, advance)
         size = file.tell()
-    return Made(target, size, manifest, left)
+    return MadeBackup(target, size, manifest, left)
 
 
 @contextmanager

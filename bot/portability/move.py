@@ -14,7 +14,7 @@ from typing import Literal
 
 from bot.clock import Clock
 from bot.errors import StorageError
-from bot.portability.places import Digest, Place, TableRows, all_tables, must_be_text
+from bot.portability.places import Digest, Home, TableRows, all_tables, must_be_text
 from bot.sessions import entries, inbox, store
 from bot.storage import Row, Transaction, months
 from bot.storage.records import MOVE, MOVED, MOVED_FROM, drop_under, keep, text_of
@@ -25,7 +25,7 @@ _PASSES = 3  # each row is copied, and read on both sides to be compared
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class MoveStep:
     """Something was moved and compared: `rows` of a table, or notes; `digest` is of all of them."""
 
     what: str
@@ -51,10 +51,10 @@ class Move:
 
     def __init__(
         self,
-        source: Place,
-        target: Place,
+        source: Home,
+        target: Home,
         clock: Clock,
-        tell: Callable[[Told], object] = lambda _told: None,
+        tell: Callable[[MoveStep], object] = lambda _told: None,
         advance: Advance = lambda _done, _total: None,
     ) -> None:
         self._source = source
@@ -90,7 +90,7 @@ class Move:
             # What an earlier try had moved was not counted, and what is moved anew counted twice.
             self._done = before + _PASSES * count
         indexed = await target.database.write(self._settle_index)
-        self._tell(Told(INDEX, indexed.rows, str(indexed)))
+        self._tell(MoveStep(INDEX, indexed.rows, str(indexed)))
         await self._bring_notes(paths)
         await target.database.write(self._finish)
         return Moved(others=others)
@@ -143,9 +143,9 @@ class Move:
             there = await self._digest(self._source, table)
             here = await self._digest(self._target, table)
             if there == here:
-                self._tell(Told(table.name, here.rows, str(here)))
+                self._tell(MoveStep(table.name, here.rows, str(here)))
                 return
-            self._tell(Told(table.name, here.rows, state="again"))
+            self._tell(MoveStep(table.name, here.rows, state="again"))
             await target.write(partial(_clear, table))
         raise _differs(table.name)
 
@@ -158,7 +158,7 @@ class Move:
                 if store.is_indexed(entry) and row[seq] not in self._forgotten:
                     tx.index_text(row[seq], entry.text)
 
-    async def _digest(self, place: Place, table: TableRows) -> Digest:
+    async def _digest(self, place: Home, table: TableRows) -> Digest:
         digest, after = Digest(), None
         while rows := await place.database.read(partial(table.page, after=after)):
             digest = digest.of(rows)
@@ -194,7 +194,7 @@ class Move:
                     raise _differs(f"the note {path}")
             digest = digest.of([(path, note.data)])
             self._step(1)
-        self._tell(Told(NOTES, digest.rows, str(digest)))
+        self._tell(MoveStep(NOTES, digest.rows, str(digest)))
 
     def _finish(self, tx: Transaction) -> None:
         """All is there and compared: let programs run on it."""

@@ -56,7 +56,7 @@ OWNER_NAMES = frozenset({routing.OWNER, "owner"})
 
 
 @dataclass(frozen=True, slots=True)
-class Whose:
+class DataSubject:
     """Somebody, and what is theirs; `is_owner` is true for whoever owns the main memory."""
 
     identity: str
@@ -70,7 +70,7 @@ class Whose:
         return tuple(MemoryView(space, (), private=True) for space in spaces)
 
 
-def find(tx: Transaction, config: Config, typed: str) -> Whose:
+def find(tx: Transaction, config: Config, typed: str) -> DataSubject:
     """Find somebody: the owner, a linked name of the configuration, or "<channel>:<id>".
 
     Raises:
@@ -81,7 +81,7 @@ def find(tx: Transaction, config: Config, typed: str) -> Whose:
     names = dict.fromkeys(
         (person.identity, *person.identities, *snapshot.names_of(person.identity))
     )
-    return Whose(person.identity, erasing.belongings_of(tx, names), person.is_owner)
+    return DataSubject(person.identity, erasing.belongings_of(tx, names), person.is_owner)
 
 
 def snapshot_of(tx: Transaction | None, config: Config) -> PolicySnapshot:
@@ -167,11 +167,11 @@ class Export:
         self._now = now
         self._names: set[str] = set()
 
-    def readme(self, whose: Whose, language: str, found: Exported) -> None:
+    def readme(self, whose: DataSubject, language: str, found: Exported) -> None:
         """Say what it holds."""
         self._add("README.md", _readme(language, whose, found, self._now))
 
-    def database(self, tx: Transaction, whose: Whose, language: str) -> Exported:
+    def database(self, tx: Transaction, whose: DataSubject, language: str) -> Exported:
         """Add what the database holds, in one snapshot."""
         theirs = whose.theirs
         told = said = left_out = 0
@@ -193,7 +193,7 @@ class Export:
             self._add(f"earlier-notes/{row['id']}-{row['path']}", str(row["text"]))
         return Exported(told, said, in_rooms, 0, self._files(tx, theirs), left_out)
 
-    async def notes(self, whose: Whose, space_files: SpaceFiles) -> int:
+    async def notes(self, whose: DataSubject, space_files: SpaceFiles) -> int:
         """Add their notes, through their own views; how many there are."""
         count = 0
         for view in whose.views:
@@ -263,7 +263,7 @@ class Export:
         self._zip.writestr(info, data)
 
 
-def tell(tx: Transaction, whose: Whose, language: str, now: int) -> bool:
+def tell(tx: Transaction, whose: DataSubject, language: str, now: int) -> bool:
     """Say in their latest direct chat that it was made; False when they have none."""
     chats = [store.latest_direct(tx, name) for name in whose.theirs.names]
     known = [chat for chat in chats if chat is not None and chat.sender != MANY]
@@ -275,12 +275,12 @@ def tell(tx: Transaction, whose: Whose, language: str, now: int) -> bool:
     return True
 
 
-def is_known(tx: Transaction, whose: Whose) -> bool:
+def is_known(tx: Transaction, whose: DataSubject) -> bool:
     """True when a table holds anything of theirs."""
     return bool(erasing.count_belongings(tx, whose.theirs))
 
 
-def language_for(tx: Transaction, whose: Whose, configured: str) -> str:
+def language_for(tx: Transaction, whose: DataSubject, configured: str) -> str:
     """The language to speak to somebody: the configured one, or that of their app."""
     chats = (store.latest_direct(tx, name) for name in whose.theirs.names)
     locale = next((chat.locale for chat in chats if chat is not None), "")
@@ -296,7 +296,7 @@ def _markdown(language: str, title: str, said: Iterable[Entry]) -> str:
     return "\n".join(parts)
 
 
-def _readme(language: str, whose: Whose, found: Exported, now: int) -> str:
+def _readme(language: str, whose: DataSubject, found: Exported, now: int) -> str:
     lines: Sequence[str] = (
         f"# {text(language, 'export.title')}\n",
         text(
@@ -343,7 +343,7 @@ _TABLES = """SELECT c.oid::regclass::text, pg_has_role(c.relowner, 'USAGE') FROM
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ErasurePlan:
     """The erasing as the file describes it: who, and where files of theirs are.
 
     `rooms` are the ids of the conversations in rooms where they spoke, `room_keys` their keys.
@@ -363,7 +363,7 @@ class Plan:
         return (*spaces, *(f"{space}{PRIVATE}" for space in spaces), *talk)
 
 
-def plan_of(tx: Transaction, whose: Whose, now: int) -> Plan:
+def plan_of(tx: Transaction, whose: DataSubject, now: int) -> ErasurePlan:
     """Plan the erasing of somebody.
 
     Raises:
@@ -379,19 +379,19 @@ def plan_of(tx: Transaction, whose: Whose, now: int) -> Plan:
     found = erasing.rooms_spoken_in(tx)
     keys = {key for id_, key in found if erasing.said_by(tx, id_, accounts)}
     rooms = tuple(id_ for id_, key in found if key in keys)
-    return Plan(whose.identity, whose.theirs, rooms, tuple(sorted(keys)), now)
+    return ErasurePlan(whose.identity, whose.theirs, rooms, tuple(sorted(keys)), now)
 
 
 # --- a storage folder -----------------------------------------------------------------------------
 
 
-def notes_of(workspace: Path, plan: Plan) -> int:
+def notes_of(workspace: Path, plan: ErasurePlan) -> int:
     """The number of files in somebody's spaces."""
     folders = (workspace / PurePosixPath(space) for space in plan.theirs.spaces)
     return sum(len(names) for folder in folders for _, _, names in os.walk(folder))
 
 
-def erase_begun(folder: Path) -> Plan | None:
+def erase_begun(folder: Path) -> ErasurePlan | None:
     """The erasing that was begun and is not complete, if any.
 
     Raises:
@@ -401,7 +401,7 @@ def erase_begun(folder: Path) -> Plan | None:
         said = orjson.loads((folder / ERASING).read_bytes())
         names, sessions, chats = (said["theirs"][name] for name in ("names", "sessions", "chats"))
         theirs = Belongings(tuple(names), tuple(sessions), tuple((a, b, c) for a, b, c in chats))
-        return Plan(
+        return ErasurePlan(
             said["identity"], theirs, tuple(said["rooms"]), tuple(said["room_keys"]), said["at"]
         )
     except FileNotFoundError:
@@ -412,7 +412,7 @@ def erase_begun(folder: Path) -> Plan | None:
         ) from error
 
 
-async def erase(config: Config, plan: Plan, clock: Clock, step: Step) -> None:
+async def erase(config: Config, plan: ErasurePlan, clock: Clock, step: Step) -> None:
     """Erase what a plan says. Only with the lock of the folder.
 
     Raises:
@@ -436,14 +436,14 @@ async def erase(config: Config, plan: Plan, clock: Clock, step: Step) -> None:
         raise
 
 
-async def _is_untouched(path: Path, plan: Plan) -> bool:
+async def _is_untouched(path: Path, plan: ErasurePlan) -> bool:
     """True when the database still has what is first removed there, and so all of it."""
     async with await SqliteDatabase.open(path) as database:
         names = plan.theirs.names
         return not await database.read(lambda tx: erasing.is_marked(tx, names, plan.at))
 
 
-async def complete_erase(config: Config, plan: Plan, clock: Clock, step: Step) -> None:
+async def complete_erase(config: Config, plan: ErasurePlan, clock: Clock, step: Step) -> None:
     """Erase what a plan says; it can be interrupted anywhere and called again.
 
     Raises:
@@ -476,14 +476,14 @@ async def complete_erase(config: Config, plan: Plan, clock: Clock, step: Step) -
         ) from error
 
 
-async def _rows(path: Path, plan: Plan, clock: Clock, step: Step) -> None:
+async def _rows(path: Path, plan: ErasurePlan, clock: Clock, step: Step) -> None:
     """Remove the rows, in one transaction."""
     step("database")
     async with await SqliteDatabase.open(path) as database:
         await database.write(lambda tx: erasing.erase_for_good(tx, plan.theirs, plan.at, clock()))
 
 
-def _transcripts(folder: Path, plan: Plan) -> None:
+def _transcripts(folder: Path, plan: ErasurePlan) -> None:
     """Remove theirs, with kept copies, and those of rooms: the next start writes these anew."""
     if not folder.is_dir():
         return
@@ -495,7 +495,7 @@ def _transcripts(folder: Path, plan: Plan) -> None:
         files.sync_folder(place)
 
 
-def _notes(workspace: Path, plan: Plan) -> None:
+def _notes(workspace: Path, plan: ErasurePlan) -> None:
     for space in plan.theirs.spaces:
         path = workspace / PurePosixPath(space)
         if path.is_symlink():
@@ -528,7 +528,7 @@ async def _begin_log(path: Path) -> None:
 # --- a server -------------------------------------------------------------------------------------
 
 
-async def erase_on_server(database: Database, plan: Plan, clock: Clock) -> None:
+async def erase_on_server(database: Database, plan: ErasurePlan, clock: Clock) -> None:
     """Remove everything of somebody from a PostgreSQL on which no node runs.
 
     Raises:

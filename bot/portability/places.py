@@ -189,7 +189,7 @@ def must_be_text(notes: Sequence[Note]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Home:
     """One home for all data.
 
     Attributes:
@@ -216,7 +216,7 @@ def identity_of(name: str) -> str:
 
 
 @asynccontextmanager
-async def folder(path: Path, workspace: Path | None = None) -> AsyncGenerator[Place]:
+async def folder(path: Path, workspace: Path | None = None) -> AsyncGenerator[Home]:
     """A storage folder on which no program runs, with a workspace.
 
     Without a workspace it is to be filled, with one inside, and is made if it is not there.
@@ -239,11 +239,11 @@ async def folder(path: Path, workspace: Path | None = None) -> AsyncGenerator[Pl
         files.must_not_be_erasing(path)
         async with await SqliteDatabase.open(path / DATABASE_NAME) as database:
             notes = Files(workspace or path / WORKSPACE)
-            yield Place(str(path.resolve()), database, notes, is_shared=False)  # noqa: ASYNC240
+            yield Home(str(path.resolve()), database, notes, is_shared=False)  # noqa: ASYNC240
 
 
 @asynccontextmanager
-async def server(url: str, node_timeout: float) -> AsyncGenerator[Place]:
+async def server(url: str, node_timeout: float) -> AsyncGenerator[Home]:
     """A PostgreSQL on which no node runs; its tables are made if they are not there.
 
     Raises:
@@ -259,13 +259,13 @@ async def server(url: str, node_timeout: float) -> AsyncGenerator[Place]:
     await database.start(takeover.prepare)
     try:
         await must_be_still(database, database.place, node_timeout)
-        yield Place(database.place, database, Rows(database), is_shared=True)
+        yield Home(database.place, database, Rows(database), is_shared=True)
     finally:
         await database.close()
 
 
 @asynccontextmanager
-async def server_now(url: str, cluster: str) -> AsyncGenerator[Place]:
+async def server_now(url: str, cluster: str) -> AsyncGenerator[Home]:
     """Everything on a server as it is at this moment, read in one transaction; nodes may run on it.
 
     Raises:
@@ -297,7 +297,7 @@ async def server_now(url: str, cluster: str) -> AsyncGenerator[Place]:
     database = ReadOnly()
     try:
         await database.begin(connected)
-        yield Place(postgres_link.place_of(url), database, Rows(database), is_shared=True)
+        yield Home(postgres_link.place_of(url), database, Rows(database), is_shared=True)
     finally:
         await database.close()
 

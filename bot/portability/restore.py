@@ -43,7 +43,7 @@ from bot.portability.move import Move
 from bot.portability.places import Files, ReadOnly, all_tables
 from bot.recovery import Restored, note, rebuilt
 from bot.sessions import approvals, compactions, entries, erasing, page_logins
-from bot.sessions.erasing import NOTHING, WAITING, Mark, Removals
+from bot.sessions.erasing import NOTHING, WAITING, ErasureMark, Removals
 from bot.storage import Database, Transaction, backup, changes, files, scalar, scalars
 from bot.storage.files import DATABASE_NAME, DataDirLock
 from bot.storage.fulltext import match_query
@@ -180,7 +180,9 @@ async def settle_forgotten(
     return count, kept
 
 
-def _settle(forgotten: Forgotten, name: str, now: int, tx: Transaction) -> tuple[int, list[Mark]]:
+def _settle(
+    forgotten: Forgotten, name: str, now: int, tx: Transaction
+) -> tuple[int, list[ErasureMark]]:
     known = erasing.removals_of(tx)
     new = forgotten.removed.hidden - known.hidden - _waiting(tx)
     for id_, block in sorted(new):
@@ -213,7 +215,10 @@ def _settle(forgotten: Forgotten, name: str, now: int, tx: Transaction) -> tuple
 
 
 def _settle_notes(
-    workspace: Path, forgotten: Forgotten, before: Mapping[str, int], erased: Collection[Mark]
+    workspace: Path,
+    forgotten: Forgotten,
+    before: Mapping[str, int],
+    erased: Collection[ErasureMark],
 ) -> int:
     """Have the notes as they are now of whoever had something forgotten since; how many there are.
 
@@ -260,7 +265,7 @@ Passphrase = Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class RestoredBackup:
     """A backup that was restored.
 
     `aside` is where what was there is now, None where there was nothing. `forgotten` counts what
@@ -296,7 +301,7 @@ async def restore(
     clock: Clock,
     since: Since | None = None,
     advance: Advance = unheard,
-) -> Done:
+) -> RestoredBackup:
     """Put what a backup holds in the place of a storage folder and a workspace.
 
     `since` finds out what was forgotten where people talk now, if that is not in this folder.
@@ -307,7 +312,7 @@ async def restore(
         ArchiveError: the disk does not take it; nothing was touched, or, from where the names
             change on, the message says what completes it.
     """
-    place = swap.Place(folder, workspace)
+    place = swap.Staging(folder, workspace)
     with ExitStack() as undoing:
         if not place.was_there:
             undoing.callback(swap.remove_empty, folder)
@@ -330,7 +335,7 @@ async def restore(
         place.begin(clock())
         aside = swap.finish_interrupted(folder)
     _restored(found, count)
-    return Done(found.manifest, aside, count, kept)
+    return RestoredBackup(found.manifest, aside, count, kept)
 
 
 async def to_server(
@@ -343,7 +348,7 @@ async def to_server(
     since: Since | None = None,
     advance: Advance = unheard,
     copying: Copying = nobody,
-) -> Done | None:
+) -> RestoredBackup | None:
     """Put what a backup holds into an empty database, or go on with that; None if it is there.
 
     `advance` hears of what is read of the archive, then `copying` how far the database is. Until
@@ -374,7 +379,7 @@ async def to_server(
     if moved.was_done:
         return None
     _restored(found, count)
-    return Done(found.manifest, forgotten=count, kept=kept, others=moved.others)
+    return RestoredBackup(found.manifest, forgotten=count, kept=kept, others=moved.others)
 
 
 def forgotten_in(config: Config, clock: Clock) -> Since:

@@ -26,7 +26,7 @@ from bot.errors import ArchiveBusy, ArchiveError, ConfidantError
 from bot.metrics import Metrics
 from bot.portability import backup, restore
 from bot.storage import Database, backup_state, files
-from bot.storage.backup_state import BackupFiles, BackupState, Record, What
+from bot.storage.backup_state import BackupFiles, BackupState, JobRecord, What
 
 LOOK_SECONDS = 60.0  # between two looks what is due
 FIRST_SECONDS = 90.0  # a start has better things to do
@@ -130,7 +130,7 @@ class Backups:
         if what == "made":
             await self._prune(path.parent)
 
-    async def _note(self, what: What, record: Record) -> None:
+    async def _note(self, what: What, record: JobRecord) -> None:
         self.state = state = self.state.with_record(what, record)
         await self._database.write(lambda tx: backup_state.write(tx, state, self._clock()))
 
@@ -178,7 +178,7 @@ class Backups:
         except OSError as exc:
             log.warning("backup.not_pruned", error=type(exc).__name__)
 
-    def _age(self, record: Record) -> float:
+    def _age(self, record: JobRecord) -> float:
         return max(0, self._clock() - record.at) / 1000 if record.at else math.nan
 
 

@@ -30,7 +30,7 @@ MODE = 0o700  # of folders
 _NEW = "new"
 
 
-class Place:
+class Staging:
     """The folders in which a backup is unpacked, beside those it will replace."""
 
     def __init__(self, folder: Path, workspace: Path) -> None:

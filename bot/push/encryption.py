@@ -44,7 +44,7 @@ def from_base64url(text: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class BrowserKeys:
-    """What a browser wants its notes to be sealed with."""
+    """A browser's keys, with which its notes are sealed."""
 
     public: bytes
     auth: bytes

@@ -59,7 +59,7 @@ class Subscription:
 
     @property
     def id(self) -> str:
-        """What it is known by: it tells nothing of its address."""
+        """Its id: a digest that does not reveal its address."""
         return hashlib.sha256(self.endpoint.encode()).hexdigest()
 
 
@@ -104,7 +104,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Which addresses notes may be sent to: a browser names them, and could name any.
+    """Guards the addresses that notes are sent to: a browser could name any.
 
     Public ones by https. The tests have a service of their own, and say where it is.
     """
@@ -296,5 +296,5 @@ def _kept(tx: Transaction, made: str, now: int) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """How long a service asks to wait; dates are not understood, and count as nothing."""
+    """The seconds a service asks to wait; 0 for a date, which is not parsed."""
     return float(retry_after) if retry_after.isascii() and retry_after.isdecimal() else 0.0

@@ -85,7 +85,7 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundMessage:
     """A message that matched a search, in the conversation it was said in."""
 
     session_id: str
@@ -378,7 +378,9 @@ def _seq(tx: Transaction, session: Session, number: int | None) -> int | None:
 # --- where something was said -------------------------------------------------------------------
 
 
-def found(tx: Transaction, view: MemoryView, query: str, first: int, limit: int) -> list[Found]:
+def found(
+    tx: Transaction, view: MemoryView, query: str, first: int, limit: int
+) -> list[FoundMessage]:
     """Messages in a person's own conversations that match the words, best first, from one on."""
     numbers = [row[0] for row in tx.search_text(query, MAX_FOUND, (), view.people)]
     rows = tx.execute(
@@ -388,12 +390,14 @@ def found(tx: Transaction, view: MemoryView, query: str, first: int, limit: int)
     )
     places = {seq: place for seq, *place in rows}
     wanted = [number for number in numbers if number in places][first : first + limit]
-    hits: list[Found] = []
+    hits: list[FoundMessage] = []
     for number in wanted:
         lines = tx.execute("SELECT seq, line FROM entries WHERE seq = ?", (number,))
         shown, gone = store.as_shown(tx, lines)
         session_id, channel = places[number]
-        hits += [Found(session_id, channel, entry) for entry in shown if entry.id not in gone]
+        hits += [
+            FoundMessage(session_id, channel, entry) for entry in shown if entry.id not in gone
+        ]
     return hits
 
 

@@ -270,7 +270,7 @@ _QUOTING = frozenset({"heard", "reply", "before", "carried", "mixed", "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ErasureMark:
     """Somebody who was erased: digests of all their names and spaces, with a salt of its own."""
 
     salt: str
@@ -278,7 +278,7 @@ class Mark:
     at: int
 
     @classmethod
-    def of(cls, found: Belongings, now: int) -> Mark:
+    def of(cls, found: Belongings, now: int) -> ErasureMark:
         """A new mark of somebody."""
         salt = secrets.token_hex(8)
         return cls(salt, frozenset(_digest(salt, n) for n in (*found.names, *found.spaces)), now)
@@ -310,7 +310,7 @@ def erase_for_good(
     """
     erase(tx, found, now, on_server=on_server)
     if not is_marked(tx, found.names, at):
-        put_mark(tx, Mark.of(found, at))
+        put_mark(tx, ErasureMark.of(found, at))
 
 
 def is_marked(tx: Transaction, names: Sequence[str], at: int) -> bool:
@@ -354,22 +354,22 @@ def _leave_inbox(tx: Transaction, found: Belongings) -> None:
 # --- marks ----------------------------------------------------------------------------------------
 
 
-def put_mark(tx: Transaction, mark: Mark) -> None:
+def put_mark(tx: Transaction, mark: ErasureMark) -> None:
     """Keep a mark."""
     keep(tx, f"{ERASED}{mark.salt}", orjson.dumps(mark.row()).decode(), mark.at)
 
 
-def erased_marks(tx: Transaction) -> list[Mark]:
+def erased_marks(tx: Transaction) -> list[ErasureMark]:
     """Everybody who was erased."""
     return [*values_under(tx, ERASED, lambda said: mark_of(orjson.loads(said))).values()]
 
 
-def mark_of(row: Mapping[str, Any]) -> Mark:
+def mark_of(row: Mapping[str, Any]) -> ErasureMark:
     """A mark, as it is stored."""
-    return Mark(str(row["salt"]), frozenset(map(str, row["digests"])), int(row["at"]))
+    return ErasureMark(str(row["salt"]), frozenset(map(str, row["digests"])), int(row["at"]))
 
 
-def erase_again(tx: Transaction, mark: Mark, now: int) -> bool:
+def erase_again(tx: Transaction, mark: ErasureMark, now: int) -> bool:
     """Remove what an older copy of the database holds of somebody; False when that is nothing."""
     names = [name for name in dict.fromkeys(_everybody(tx)) if mark.is_of(name)]
     if names:
@@ -568,7 +568,7 @@ class Removals:
     """Blocks of entries that are hidden, by the entry's id, and marks of whoever was erased."""
 
     hidden: frozenset[tuple[str, int]] = frozenset()
-    erased: tuple[Mark, ...] = ()
+    erased: tuple[ErasureMark, ...] = ()
 
     def facts(self) -> dict[str, Any]:
         """As JSON can say it."""
@@ -595,7 +595,7 @@ def removals_of(tx: Transaction) -> Removals:
     return Removals(hidden, tuple(erased_marks(tx)))
 
 
-def apply_removals(tx: Transaction, removals: Removals, now: int) -> list[Mark]:
+def apply_removals(tx: Transaction, removals: Removals, now: int) -> list[ErasureMark]:
     """Take away again what an older database has; the marks of whoever was still in it."""
     blocks: dict[str, set[int]] = defaultdict(set)
     for entry, block in removals.hidden - removals_of(tx).hidden:

@@ -325,7 +325,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class Backlog:
     """Counts of what waits: messages for an answer, texts to be sent, reminders for their time."""
 
     messages: int
@@ -353,7 +353,7 @@ def traffic(tx: Transaction, start: int, end: int) -> Traffic:
     return Traffic(dict(channels), middle, slow)
 
 
-def backlog(tx: Transaction) -> Waiting:
+def backlog(tx: Transaction) -> Backlog:
     """The counts of what waits now."""
     counts = [
         scalar(tx, f"SELECT count(*) FROM {where}")
@@ -365,4 +365,4 @@ def backlog(tx: Transaction) -> Waiting:
             "repeats WHERE state = 'waiting'",
         )
     ]
-    return Waiting(counts[0], counts[1], counts[2], counts[3] + counts[4])
+    return Backlog(counts[0], counts[1], counts[2], counts[3] + counts[4])

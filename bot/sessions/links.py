@@ -20,7 +20,7 @@ VALID_MS = 10 * 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class LinkCode:
     """A code somebody has asked for: whoever types it counts as `root` from then on.
 
     `address`, `key` and `language` are those of the chat where it was asked for.
@@ -34,7 +34,7 @@ class Offer:
     language: str
 
 
-CODES: Final = Records("link_codes", Offer, "made_at", root=Form("root_channel root_sender"))
+CODES: Final = Records("link_codes", LinkCode, "made_at", root=Form("root_channel root_sender"))
 LINKS: Final = Records(
     "links",
     Link,
@@ -47,13 +47,13 @@ LINKS: Final = Records(
 )
 
 
-def offer(tx: Transaction, made: Offer, now: int) -> None:
+def offer(tx: Transaction, made: LinkCode, now: int) -> None:
     """Keep a code; the one this person had asked for before is no good any more."""
     tx.execute("DELETE FROM link_codes WHERE made_at <= ?", (now - VALID_MS,))
     CODES.put(tx, made, now)
 
 
-def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
+def claim(tx: Transaction, typed: str, person: str, now: int) -> LinkCode | None:
     """Use up the code somebody typed; None when no valid one of another person is like it."""
     for found in _valid(tx, now):
         if pairing.is_same_code(found.code, typed) and found.person != person:
@@ -62,7 +62,7 @@ def claim(tx: Transaction, typed: str, person: str, now: int) -> Offer | None:
     return None
 
 
-def void(tx: Transaction, typed: Collection[str], now: int) -> list[Offer]:
+def void(tx: Transaction, typed: Collection[str], now: int) -> list[LinkCode]:
     """Make the valid ones of these codes worthless; what had been offered with them."""
     found = [made for made in _valid(tx, now) if made.code in typed]
     for made in found:
@@ -108,5 +108,5 @@ def is_open(tx: Transaction, typed: Collection[str], now: int) -> bool:
     return any(made.code in typed for made in _valid(tx, now))
 
 
-def _valid(tx: Transaction, now: int) -> list[Offer]:
+def _valid(tx: Transaction, now: int) -> list[LinkCode]:
     return CODES.where(tx, "abs(? - made_at) < ?", now, VALID_MS)

@@ -76,7 +76,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastReminder:
     """One that was said, was cancelled, or came for the last time; `at` in ms since the epoch."""
 
     text: str
@@ -346,7 +346,7 @@ def look_in_no_more(tx: Transaction, person: str, now: int) -> None:
     )
 
 
-def past(tx: Transaction, people: Sequence[str], limit: int) -> list[Past]:
+def past(tx: Transaction, people: Sequence[str], limit: int) -> list[PastReminder]:
     """What these people had and have no more, the newest first, without what was forgotten."""
     rows: list[Row] = []
     for table in get_args(Planned):
@@ -356,7 +356,7 @@ def past(tx: Transaction, people: Sequence[str], limit: int) -> list[Past]:
             "ORDER BY done_at DESC LIMIT ?",
             (*people, limit),
         )
-    return sorted((Past(*row) for row in rows), key=lambda each: -each.at)[:limit]
+    return sorted((PastReminder(*row) for row in rows), key=lambda each: -each.at)[:limit]
 
 
 _WHOLE = {"reminders": "about || ' ' || text"}  # what a table's rows say, where it is not `text`

@@ -131,7 +131,7 @@ AHEAD_MS: Final = 10 * 60_000  # how far in the future a stored time is that a c
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class QuietSession:
     """A current session whose person has been silent for a while; times in ms since the epoch."""
 
     id: str
@@ -157,7 +157,7 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class TurnCounts:
     """The numbers a turn adds to its session's counters; `context_tokens` replaces."""
 
     input_tokens: int = 0
@@ -344,7 +344,7 @@ def is_ahead(tx: Transaction, now: int) -> bool:
     return bool(tx.execute(f"SELECT 1 FROM sessions WHERE {ahead} LIMIT 1", (now + AHEAD_MS,)))
 
 
-def silent(tx: Transaction, cut: Cut) -> list[Silent]:
+def silent(tx: Transaction, cut: Cut) -> list[QuietSession]:
     """Every open current session that has been answered and is within a cut, oldest first."""
     rows = tx.execute(
         "SELECT id, person, channel, chat_type, chat, updated_at, last_user_at FROM sessions "
@@ -353,7 +353,7 @@ def silent(tx: Transaction, cut: Cut) -> list[Silent]:
         "AND (last_user_at <= ? OR updated_at < ?) ORDER BY last_user_at",
         (max(cut.idle_since, cut.quiet_since), cut.idle_since, cut.boundary),
     )
-    return [Silent(*row) for row in rows]
+    return [QuietSession(*row) for row in rows]
 
 
 def open_models(tx: Transaction) -> list[str]:
@@ -380,7 +380,7 @@ def append(
     session_id: str,
     news: Sequence[entries.NewEntry],
     now: int,
-    counted: Counted | None = None,
+    counted: TurnCounts | None = None,
     *,
     dated: Sequence[int] = (),
 ) -> Appended:
@@ -421,7 +421,7 @@ def append(
     first_seq = 0 if is_begun else min(numbers.values(), default=0)
     data = "".join(f"{line}\n" for line in lines.values()).encode()
     spoken = any(new.role == "user" for new in news)
-    add = counted or Counted()
+    add = counted or TurnCounts()
     tx.execute(
         "UPDATE sessions SET last_entry = ?, entry_count = ?, mirror_bytes = ?, "
         "last_user_at = CASE WHEN ? > last_user_at THEN ? ELSE last_user_at END, "

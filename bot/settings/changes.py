@@ -1,7 +1,7 @@
-"""What is changed while the program runs: checked as a whole, kept in a `.env`, and taken back.
+"""Changes of settings while the program runs: checked as a whole, kept in a `.env`, undoable.
 
-A change is checked as the start would check it before a byte is written. What was there before is
-kept beside the file, as private as the file itself, so that each change can be taken back.
+A change is checked as at the start before a byte is written. The previous values are kept beside
+the file, as private as the file itself, so that each change can be undone.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ from bot.settings.sources import (
 )
 from bot.storage import Database, Transaction, records
 
-# Changes that were made while the program runs, and what all nodes on one database share. Pure.
-#
-# Shared are options without secrets: by name, as they were typed, with the way back of each
-# change.
+# Changes, and the settings that all nodes on one database share: options without secrets, as they
+# were typed, with the previous values of each change. Pure.
 
 MOST_KEPT = 50  # changes that can be taken back
 CHANGED_SINCE = "This was changed again since, so it cannot be taken back."
@@ -57,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SettingsChange:
     """Some options that were changed together, at `at` (ms since the epoch).
 
     `takes_back` is the change that it undid, if it did; `is_for_good` when it cannot be undone.
@@ -75,13 +73,13 @@ class SharedSettings:
     """The settings changed for all nodes: values by option, and the changes, the newest first."""
 
     values: Mapping[Key, str] = field(default_factory=dict[Key, str])
-    changes: tuple[Change, ...] = ()
+    changes: tuple[SettingsChange, ...] = ()
 
     def step(self, key: tuple[str, ...], after: str | None) -> Step:
         """The step that sets an option to this."""
         return Step(key, self.values.get(key), after)
 
-    def changed(self, change: Change) -> SharedSettings:
+    def changed(self, change: SettingsChange) -> SharedSettings:
         """The same after a change."""
         values = dict(self.values)
         for step in change.steps:
@@ -90,7 +88,7 @@ class SharedSettings:
                 values[step.key] = step.after
         return SharedSettings(values, (change, *self.changes)[:MOST_KEPT])
 
-    def may_take_back(self, change: Change) -> bool:
+    def may_take_back(self, change: SettingsChange) -> bool:
         """True while what a change set is still what counts."""
         return all(self.values.get(step.key) == step.after for step in change.steps)
 
@@ -120,14 +118,14 @@ def _may_be_shared(key: Key) -> bool:
     return shape is not None and shape.kind not in {"secret", "table", "map"}
 
 
-def change_from(data: dict[str, Any]) -> Change:
+def change_from(data: dict[str, Any]) -> SettingsChange:
     """A change as it was kept."""
     steps = tuple(
         Step(tuple(step["key"]), step["before"], step["after"], is_secret=step["is_secret"])
         for step in data["steps"]
     )
     taken = data["takes_back"]
-    return Change(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
+    return SettingsChange(data["id"], data["at"], steps, taken, is_for_good=data["is_for_good"])
 
 
 MODEL: Key = ("agent", "model")
@@ -272,10 +270,10 @@ class ServedSettings:
         loaded = await self._read_shared()
         return None if loaded is None else loaded.config
 
-    async def changes(self) -> list[tuple[Change, bool]]:
+    async def changes(self) -> list[tuple[SettingsChange, bool]]:
         """The last changes, the newest first, each with whether it can be undone."""
 
-        def look() -> list[tuple[Change, bool]]:
+        def look() -> list[tuple[SettingsChange, bool]]:
             found = [*self._shared.changes, *self._own_changes()]
             newest_first = sorted(found, key=lambda each: -each.at)
             return [(each, self._may_take_back(each)) for each in newest_first]
@@ -295,7 +293,7 @@ class ServedSettings:
         return any(value is not None or key in self._shared.values for key, value in wanted.items())
 
     async def _changed_for_all(
-        self, wanted: Mapping[Key, str | None], takes_back: Change | None = None
+        self, wanted: Mapping[Key, str | None], takes_back: SettingsChange | None = None
     ) -> None:
         async with self._one_by_one:
             if self._database is None:
@@ -312,7 +310,7 @@ class ServedSettings:
                     found.step(tuple(map(str, key)), value) for key, value in wanted.items()
                 )
                 undone = takes_back.id if takes_back is not None else ""
-                after = found.changed(Change(id_, now, steps, undone))
+                after = found.changed(SettingsChange(id_, now, steps, undone))
                 records.keep(tx, KEPT_UNDER, after.to_json(), now)
                 tx.publish("settings")
                 return True
@@ -388,7 +386,7 @@ class ServedSettings:
             if before.get(key) != value
         )
         is_for_good = any(key in FORGOTTEN for key in wanted)
-        made = Change(
+        made = SettingsChange(
             secrets.token_hex(8), self._clock(), steps, takes_back, is_for_good=is_for_good
         )
         self._remember(made, path.with_name(CHANGES))
@@ -445,14 +443,14 @@ class ServedSettings:
             before = after = None
         return Step(tuple(map(str, key)), before, after, is_secret)
 
-    def _may_take_back(self, change: Change) -> bool:
+    def _may_take_back(self, change: SettingsChange) -> bool:
         """True while what a change set is still in effect where it is kept."""
         if change in self._shared.changes:
             return self._shared.may_take_back(change)
         now = self._texts()
         return not change.is_for_good and all(now.get(s.key) == s.after for s in change.steps)
 
-    def _own_changes(self) -> list[Change]:
+    def _own_changes(self) -> list[SettingsChange]:
         """The changes in the file, the newest first."""
         if self._path is None:
             return []
@@ -464,7 +462,7 @@ class ServedSettings:
             log.warning("settings.changes_unreadable", error=type(error).__name__)
             return []
 
-    def _remember(self, made: Change, file: Path) -> None:
+    def _remember(self, made: SettingsChange, file: Path) -> None:
         """Keep what was there before; a disk that has no room for it costs the way back only."""
         kept = [made, *self._own_changes()][:MOST_KEPT]
         try:

@@ -1,4 +1,4 @@
-"""What a configuration must also hold, across options: pure functions over a valid `Config`."""
+"""Checks across options, as pure functions over a valid `Config`, and the words of mistakes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration's models look like from outside: options, their kinds, their places."""
+"""Introspection of the configuration's models: options, their kinds and places."""
 
 from __future__ import annotations
 

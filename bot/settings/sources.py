@@ -435,7 +435,7 @@ def edited_dotenv(
         whole += "\n"
     whole += "".join(lines.values())
     if dotenv_values(whole) != wanted or any(b.error for b in _bindings(whole)):
-        raise ValueError("the file has lines that are not NAME=value: mend them first")
+        raise ValueError("the file has lines that are not NAME=value: fix them first")
     return whole
 
 

@@ -33,7 +33,7 @@ Trouble = Literal["never_made", "failing", "late", "never_tested", "test_failed"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """The last results of something that is done again and again.
 
     Attributes:
@@ -58,11 +58,11 @@ class Record:
             return False
         return not 0 < self.at <= now < self.at + every_ms
 
-    def succeeded(self, archive: str, size: int, now: int) -> Record:
+    def succeeded(self, archive: str, size: int, now: int) -> JobRecord:
         """It went well."""
-        return Record(now, archive, size)
+        return JobRecord(now, archive, size)
 
-    def failed(self, why: str, now: int) -> Record:
+    def failed(self, why: str, now: int) -> JobRecord:
         """It did not."""
         since = self.failing_since or now
         return replace(self, failed_at=now, failing_since=since, failure=why)
@@ -80,8 +80,8 @@ class BackupState:
     """
 
     bot: str = ""
-    made: Record = Record()
-    tested: Record = Record()
+    made: JobRecord = JobRecord()
+    tested: JobRecord = JobRecord()
     other_disk: str = ""
 
     def troubles(self, config: BackupConfig, now: int) -> tuple[Trouble, ...]:
@@ -101,7 +101,7 @@ class BackupState:
             found.append("never_tested")
         return tuple(found)
 
-    def record(self, what: What) -> Record:
+    def record(self, what: What) -> JobRecord:
         """One of both."""
         return self.made if what == "made" else self.tested
 
@@ -112,7 +112,7 @@ class BackupState:
             return False
         return self.record(what).is_due(now, every, RETRY_MS[what])
 
-    def with_record(self, what: What, record: Record) -> BackupState:
+    def with_record(self, what: What, record: JobRecord) -> BackupState:
         """With another record of one of both."""
         return replace(self, made=record) if what == "made" else replace(self, tested=record)
 

@@ -221,7 +221,7 @@ def is_told(data: bytes, columns: Mapping[str, Sequence[str]]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowChange:
     """A row that a change left or removed: its key, and its `values` as far as they are new."""
 
     table: str
@@ -230,7 +230,7 @@ class Row:
     values: Mapping[str, Value]
 
 
-def rows_of(data: bytes, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Row]:
+def rows_of(data: bytes, columns: Mapping[str, tuple[str, ...]]) -> Iterator[RowChange]:
     """The rows of a change, as far as these tables and columns know them.
 
     A later version of the program may have added some of either.
@@ -243,10 +243,10 @@ def rows_of(data: bytes, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Row
         key: dict[str, Value] = {names[at]: whose[at] for at in sorted(each.pk_columns)}
         new = zip(names, each.new or (), strict=False)
         values = {name: value for name, value in new if value is not apsw.no_change}
-        yield Row(each.name, each.op, key, cast("dict[str, Value]", values) | key)
+        yield RowChange(each.name, each.op, key, cast("dict[str, Value]", values) | key)
 
 
-def apply(tx: Transaction, row: Row) -> None:
+def apply(tx: Transaction, row: RowChange) -> None:
     """Let a row be as a change left it."""
     where = " AND ".join(f"{name} = ?" for name in row.key)
     key = tuple(row.key.values())

@@ -7,23 +7,31 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bot.agent.limits import LimitsResolver, ModelLimits
-from bot.agent.models import Purpose
+from bot.agent.model_limits import LimitsResolver, ModelLimits
+from bot.agent.models import Purpose, Request
+from bot.agent.models.slots import when_free
+from bot.agent.models.speed import time_limit
 from bot.agent.session_cache import CachedSession, SessionCache, name_of
 from bot.agent.turn import Meter
 from bot.channel import Activity
-from bot.config import ContextConfig
+from bot.config import OFFLINE, ContextConfig
+from bot.context import tokens
 from bot.context.budget import Budget, percent_full
 from bot.core import Core
 from bot.delivery.live import LiveSigns
+from bot.errors import ModelTimeout
 from bot.identity import Conversation
+from bot.messages import Message, Text
 from bot.money.counts import Spent, spent_of
 from bot.money.limits import Allowance
 from bot.sessions.store import Session
 from bot.shares import FLUSHES, SUMMARIES, Pool
+from bot.unit_of_work import Committer
 
 # What is due for a conversation, from how full it is and what was done for it before. Pure.
 
+CHORE_TOKENS = 2_000  # of an answer, with what a model thinks before it
+CHORE_SECONDS = 120.0  # for it, by a model of usual speed
 GROWTH = 1.05  # how much fuller a conversation gets before a compaction that failed is tried again
 
 Chosen = Literal["", "on", "off", "later"]
@@ -140,13 +148,19 @@ class ActiveSessions:
     """Finds them: sessions in memory, with what counts of people and models now."""
 
     def __init__(
-        self, core: Core, cache: SessionCache, limits: LimitsResolver, allowance: Allowance
+        self,
+        core: Core,
+        cache: SessionCache,
+        limits: LimitsResolver,
+        allowance: Allowance,
+        committer: Committer,
     ) -> None:
         self.cache = cache
         self.database = core.database
         self.limits = limits
         self.resolver = core.resolver
         self.allowance = allowance
+        self._committer = committer
         shares = {"flush": FLUSHES, "compaction": SUMMARIES, "title": SUMMARIES}
         self._pools = {kind: Pool(share) for kind, share in shares.items()}
 
@@ -170,6 +184,47 @@ class ActiveSessions:
     def chore(self, kind: Kind, payer: Conversation) -> AbstractAsyncContextManager[None]:
         """Wait until work may begin that `payer` is charged for."""
         return self._pools[kind].place(payer.person)
+
+    async def ask_chores(
+        self,
+        session: Session,
+        payer: Conversation,
+        purpose: Literal["title", "night"],
+        system: str,
+        words: str,
+    ) -> str:
+        """Return the chores model's answer to one question; empty if that is the offline one.
+
+        It is asked once no person needs it, and `payer` is charged.
+
+        Raises:
+            ModelError: it failed, or took too long.
+            StorageError: the session cannot be read, or the usage not be stored.
+        """
+        limits = await self.limits.for_chores(await self.limits.of(session.model))
+        if limits.name == OFFLINE:
+            return ""
+        request = Request(
+            model=limits.name,
+            system=system,
+            messages=(Message("user", (Text(words),)),),
+            max_tokens=CHORE_TOKENS,
+            language=payer.language,
+            purpose=purpose,
+        )
+        prompt = tokens.estimate(system) + tokens.estimate(words)
+        seconds = limits.seconds(CHORE_SECONDS, CHORE_SECONDS, prompt=prompt, answer=CHORE_TOKENS)
+
+        async def ask(meter: Meter) -> str:
+            async with time_limit(seconds):
+                return (await meter.ask(limits.model, request)).message.text
+
+        account = self.allowance.account(payer)
+        async with self._committer.charging(account, session.id, purpose) as meter:
+            try:
+                return await when_free(lambda: ask(meter))
+            except TimeoutError as error:
+                raise ModelTimeout from error
 
     async def now(self, active: ActiveSession) -> ActiveSession:
         """The same as it is now: it may have been read again since, or be somebody else's.

@@ -55,8 +55,8 @@ class Deletions:
     def __init__(
         self,
         core: Core,
-        *,
         committer: Committer,
+        *,
         memory: Memory,
         forgetter: Forgetter,
         ended: Callable[[str], None],

@@ -31,7 +31,7 @@ from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
 from bot.context import quoting, sentences, tokens, wishes, wording
 from bot.context.budget import NARROW
-from bot.context.history import Line, size_of
+from bot.context.history import HistoryMessage, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.context.sentences import holds_secret
@@ -758,7 +758,7 @@ class FlushService:
             unit.say(conversation.address, words, "notice", language=language, noted_in=session.id)
         return left
 
-    async def _unsaved(self, active: ActiveSession) -> list[Line]:
+    async def _unsaved(self, active: ActiveSession) -> list[HistoryMessage]:
         """The lines said since memory was saved, also those a summary stands for by now.
 
         Nothing where several people are taken for one.
@@ -780,7 +780,7 @@ class FlushService:
         return [line for line in lines if number_of(line.entry) > session.flushed_to]
 
     async def _request(
-        self, active: ActiveSession, lines: Sequence[Line], watch: Watch
+        self, active: ActiveSession, lines: Sequence[HistoryMessage], watch: Watch
     ) -> FlushRequest:
         conversation = active.conversation
         limits = await self._sessions.limits.for_chores(active.limits)

@@ -50,7 +50,7 @@ def is_awake(config: HeartbeatConfig, now: int, zone: ZoneInfo) -> bool:
 class Heartbeats:
     """Keeps the tasks as the configuration and the files want them."""
 
-    def __init__(self, core: Core, *, files: SpaceFiles, committer: Committer) -> None:
+    def __init__(self, core: Core, committer: Committer, files: SpaceFiles) -> None:
         self._files = files
         self._core = core
         self._committer = committer

@@ -15,18 +15,11 @@ from typing import Final
 
 import structlog
 
-from bot.agent.limits import ModelLimits
-from bot.agent.models import Request
-from bot.agent.models.slots import when_free
-from bot.agent.models.speed import time_limit
-from bot.agent.turn import Meter
 from bot.channel import Button
 from bot.clock import moment
-from bot.config import OFFLINE
-from bot.context import tokens
 from bot.core import Core
 from bot.delivery.outbox import Extra
-from bot.errors import ModelError, ModelTimeout, StorageError, ToolError
+from bot.errors import ModelError, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
@@ -39,7 +32,6 @@ from bot.memory.night.keeper import Keeper, TakenBack
 from bot.memory.night.proposals import SYSTEM
 from bot.memory.night.record import Night
 from bot.memory.note_store import Watch
-from bot.messages import Message, Text
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Transaction
@@ -48,51 +40,9 @@ from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSessions
 from bot.upkeep.flush import why_of
 
-MOST_TOKENS: Final = 2_000  # of an answer
-SECONDS: Final = 120.0  # for it
 TRIES: Final = 3  # looks in which a model may fail until the rules do without it
 
 log = structlog.get_logger(__name__)
-
-
-class NightModel:
-    """Shows a model entries of somebody's notes, and counts what that costs as theirs."""
-
-    def __init__(self, sessions: ActiveSessions, committer: Committer) -> None:
-        self._sessions = sessions
-        self._committer = committer
-
-    async def propose(self, session: Session, conversation: Conversation, listed: str) -> str:
-        """A model's answer to some entries; empty when it is the offline one.
-
-        Raises:
-            ModelError: it failed.
-            StorageError: what it used could not be counted.
-        """
-        limits = await self._sessions.limits.of(session.model)
-        limits = await self._sessions.limits.for_chores(limits)
-        if limits.name == OFFLINE:
-            return ""
-        account = self._sessions.allowance.account(conversation)
-        async with self._committer.charging(account, session.id, "night") as meter:
-            return await when_free(lambda: _asked(limits, conversation.language, listed, meter))
-
-
-async def _asked(limits: ModelLimits, language: str, listed: str, meter: Meter) -> str:
-    request = Request(
-        model=limits.name,
-        system=SYSTEM,
-        messages=(Message("user", (Text(listed),)),),
-        max_tokens=MOST_TOKENS,
-        language=language,
-        purpose="night",
-    )
-    sent = tokens.estimate(SYSTEM) + tokens.estimate(listed)
-    try:
-        async with time_limit(limits.seconds(SECONDS, SECONDS, prompt=sent, answer=MOST_TOKENS)):
-            return (await meter.ask(limits.model, request)).message.text
-    except TimeoutError as error:
-        raise ModelTimeout from error
 
 
 LOOK_SECONDS: Final = 1_200.0
@@ -126,14 +76,9 @@ class Nights:
     """Looks every now and then for whom it is night, and for whom it is morning."""
 
     def __init__(
-        self,
-        core: Core,
-        *,
-        memory: Memory,
-        committer: Committer,
-        model: NightModel,
+        self, core: Core, committer: Committer, memory: Memory, sessions: ActiveSessions
     ) -> None:
-        self._model = model
+        self._sessions = sessions
         self._memory = memory
         self._core = core
         self._committer = committer
@@ -166,8 +111,9 @@ class Nights:
         known = await self.keeper.of(view.space)
         due = _due(known, now, config.hour)
         if due == "look":
-            propose = partial(self._model.propose, chat.session, chat.conversation)
-            asks = propose if config.mode == "model" and known.tries < TRIES else None
+            asked = (chat.session, chat.conversation, "night", SYSTEM)
+            may_ask = config.mode == "model" and known.tries < TRIES
+            asks = partial(self._sessions.ask_chores, *asked) if may_ask else None
             try:
                 await self.keeper.look(view, now.date(), config.most, asks)
             except ModelError as error:

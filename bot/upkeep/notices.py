@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from bot.agent.limits import ModelLimits
+from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.session_cache import name_of, tools_of
 from bot.channel import Button
@@ -152,7 +152,7 @@ class NoticeSweep:
     That is when their model got a smaller window, or another model answers them.
     """
 
-    def __init__(self, core: Core, *, sessions: ActiveSessions, committer: Committer) -> None:
+    def __init__(self, core: Core, committer: Committer, sessions: ActiveSessions) -> None:
         self._sessions = sessions
         self._core = core
         self._committer = committer

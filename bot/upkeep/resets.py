@@ -16,7 +16,7 @@ from bot.core import Core
 from bot.identity import Place, PolicySnapshot
 from bot.sessions import inbox, reset, store, unsaved
 from bot.sessions.reset import Reason, SessionTimes
-from bot.sessions.store import Session, Silent
+from bot.sessions.store import QuietSession, Session
 from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 
@@ -142,7 +142,7 @@ def _closed_if_over(
 
 
 def _reason(
-    snapshot: PolicySnapshot, session: Session | Silent, taken_up_at: int, now: int
+    snapshot: PolicySnapshot, session: Session | QuietSession, taken_up_at: int, now: int
 ) -> Reason | None:
     # The session's own channel and person: in one that joins several, anybody's message must find
     # what a sweep finds.

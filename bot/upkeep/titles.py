@@ -11,17 +11,12 @@ from typing import Final
 
 import structlog
 
-from bot.agent.models import Request
-from bot.agent.models.slots import when_free
-from bot.agent.models.speed import time_limit
-from bot.agent.turn import Meter, is_silent
-from bot.config import OFFLINE
+from bot.agent.turn import is_silent
 from bot.context import quoting
 from bot.context.sentences import holds_secret
 from bot.core import Core
 from bot.errors import ConfidantError
 from bot.identity import MANY
-from bot.messages import Message, Text
 from bot.sessions import browsing, store
 from bot.sessions.store import Session
 from bot.unicode import one_line
@@ -31,8 +26,6 @@ from bot.upkeep.active_session import ActiveSession, ActiveSessions
 AFTER_TURNS: Final = 2
 SHOWN: Final = 8  # messages, the first ones …
 SHOWN_TOKENS: Final = 1_500  # … and about so much of them
-MOST_TOKENS: Final = 1_000  # of the answer, with what a model thinks before it
-SECONDS: Final = 60.0  # for it
 LONGEST: Final = 80  # characters; what is longer is no title
 
 _SYSTEM = """\
@@ -72,7 +65,7 @@ class Titles:
                 return
             try:
                 title = await self._asked(active)
-            except (ConfidantError, TimeoutError) as error:
+            except ConfidantError as error:
                 log.info("title.failed", session=session.id, error=type(error).__name__)
                 return
         if title:
@@ -80,31 +73,13 @@ class Titles:
 
     async def _asked(self, active: ActiveSession) -> str:
         """A model's title; empty if it wrote none."""
-        limits = await self._sessions.limits.for_chores(active.limits)
         messages = [line.message for line in active.cached.history.lines[:SHOWN]]
         said = [each for each in chain(*quoting.spoken(messages)) if each.who != "note"]
-        if limits.name == OFFLINE or not said:
+        if not said:
             return ""
-        request = Request(
-            model=limits.name,
-            system=_SYSTEM,
-            messages=(
-                Message("user", (Text(quoting.render(quoting.fitted(said, SHOWN_TOKENS))),)),
-            ),
-            max_tokens=MOST_TOKENS,
-            language=active.conversation.language,
-            purpose="title",
-        )
-        seconds = limits.seconds(SECONDS, SECONDS, prompt=SHOWN_TOKENS, answer=MOST_TOKENS)
-
-        async def ask(meter: Meter) -> str:
-            async with time_limit(seconds):
-                return (await meter.ask(limits.model, request)).message.text
-
-        account = self._sessions.allowance.account(active.conversation)
-        session_id = active.cached.session.id
-        async with self._committer.charging(account, session_id, "title") as meter:
-            return title_in(await when_free(lambda: ask(meter)))
+        shown = quoting.render(quoting.fitted(said, SHOWN_TOKENS))
+        session, payer = active.cached.session, active.conversation
+        return title_in(await self._sessions.ask_chores(session, payer, "title", _SYSTEM, shown))
 
     async def _name(self, active: ActiveSession, title: str) -> None:
         """Keep a title, unless its person gave one meanwhile, or had something forgotten."""

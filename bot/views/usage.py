@@ -13,8 +13,8 @@ from bot.agent.turn import added
 from bot.clock import Clock, moment
 from bot.identity import Conversation
 from bot.money import Heading, counts
-from bot.money.counts import Bill, Count, Line, Prices
-from bot.money.limits import SETTLED_MS, Allowance, Span, Standing, period
+from bot.money.counts import Bill, Prices, UsageCount, UsageLine
+from bot.money.limits import SETTLED_MS, Allowance, LimitStatus, Span, period
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -45,7 +45,7 @@ class DayUsage:
     """What was used on a day, by model and purpose."""
 
     day: Day
-    counts: tuple[Count, ...]
+    counts: tuple[UsageCount, ...]
 
     @property
     def models(self) -> Mapping[str, Usage]:
@@ -76,11 +76,11 @@ class UsageReport:
     """
 
     days: Sequence[DayUsage]
-    lines: Mapping[Heading, Sequence[Line]]
+    lines: Mapping[Heading, Sequence[UsageLine]]
     models: Sequence[tuple[str, PerDay]]
     most: Sequence[tuple[str, PerDay]] = ()
-    limits: Sequence[Standing] = ()
-    limited: Sequence[tuple[str, Standing]] = ()
+    limits: Sequence[LimitStatus] = ()
+    limited: Sequence[tuple[str, LimitStatus]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class UsageDays:
         person: str,
         found: Sequence[Day],
         kept: _Kept,
-        fresh: Mapping[int, Sequence[Count]],
+        fresh: Mapping[int, Sequence[UsageCount]],
     ) -> PerDay:
         before = [day for day in found if day.start < kept.end]
         known = kept.most.get(person)
@@ -168,7 +168,7 @@ class UsageDays:
         self,
         kept: _Kept,
         used: Sequence[DayUsage],
-        fresh: Mapping[int, Sequence[Count]],
+        fresh: Mapping[int, Sequence[UsageCount]],
         drawn: Sequence[tuple[str, PerDay]],
         now: int,
     ) -> _Kept:
@@ -188,7 +188,7 @@ class UsageDays:
         )
 
 
-_NAMES: Final[Mapping[Heading, Callable[[DayUsage, Count], str]]] = {
+_NAMES: Final[Mapping[Heading, Callable[[DayUsage, UsageCount], str]]] = {
     "model": lambda _, count: str(count.keys[0]),
     "day": lambda each, _: each.day.name,
     "purpose": lambda _, count: str(count.keys[1]),
@@ -197,7 +197,7 @@ _NAMES: Final[Mapping[Heading, Callable[[DayUsage, Count], str]]] = {
 
 def _report(found: Sequence[DayUsage], prices: Prices) -> UsageReport:
     """Some days, summed up: days in order, else the dearest first."""
-    lines: dict[Heading, Sequence[Line]] = {
+    lines: dict[Heading, Sequence[UsageLine]] = {
         heading: counts.summed(
             (
                 (name(each, count), str(count.keys[0]), count.runs, count.usage)
@@ -225,7 +225,7 @@ class OwnUsage:
     month: Bill
     sessions: Sequence[tuple[Session, Bill]]
     others: int
-    limits: Sequence[Standing]
+    limits: Sequence[LimitStatus]
 
 
 class UsageViews:
@@ -274,14 +274,14 @@ class UsageViews:
 
     def _by_session(
         self, tx: Transaction, conversation: Conversation, span: Span, now: int
-    ) -> Sequence[Line]:
+    ) -> Sequence[UsageLine]:
         within = period(span, now, conversation.zone)
         groups = ("session_id", "model")
         found = counts.sums(tx, groups, within.start, within.end, person=conversation.person)
         rows = ((str(each.keys[0]), str(each.keys[1]), each.runs, each.usage) for each in found)
         return counts.summed(rows, self.prices)
 
-    async def _limits(self, conversation: Conversation) -> Sequence[Standing]:
+    async def _limits(self, conversation: Conversation) -> Sequence[LimitStatus]:
         """A person's own limits, and for the owner those of everybody together."""
         return [
             each
@@ -294,7 +294,7 @@ def days_of(tx: Transaction, person: str, days: Sequence[Day]) -> list[DayUsage]
     """What one person used on each of some days that follow each other."""
     if not days:
         return []
-    found: list[list[Count]] = [[] for _ in days]
+    found: list[list[UsageCount]] = [[] for _ in days]
     starts = [day.start for day in days]
     groups = ("at", "model", "purpose")
     for each in counts.sums(tx, groups, starts[0], days[-1].end, person=person):
@@ -310,18 +310,18 @@ def _amounts(used: Iterable[tuple[str | int, Usage]], prices: Prices) -> Amounts
     return tokens, dollars
 
 
-def _anybodys(found: Iterable[Count]) -> tuple[Count, ...]:
+def _anybodys(found: Iterable[UsageCount]) -> tuple[UsageCount, ...]:
     """The same by model and purpose, whoever used it and when."""
-    summed: dict[tuple[str | int, ...], Count] = {}
+    summed: dict[tuple[str | int, ...], UsageCount] = {}
     for each in found:
         keys = each.keys[1:]
         known = summed.get(keys)
         runs, usage = (known.runs, known.usage) if known else (0, Usage())
-        summed[keys] = Count(keys, runs + each.runs, usage + each.usage)
+        summed[keys] = UsageCount(keys, runs + each.runs, usage + each.usage)
     return tuple(summed.values())
 
 
-def _together(known: _ByPerson, more: Sequence[Count]) -> _ByPerson:
+def _together(known: _ByPerson, more: Sequence[UsageCount]) -> _ByPerson:
     found = dict(known)
     for each in more:
         person, model = map(str, each.keys[:2])

@@ -576,7 +576,10 @@ def test_codes_say_more_than_kinds_and_kinds_more_than_statuses(status, kind, co
     assert type(model_error(ServiceRefused(status, {}, body))) is expected
 
 
-@pytest.mark.parametrize("event", [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}])
+@pytest.mark.parametrize(
+    "event",
+    [{}, {"error": None}, {"error": "words"}, {"error": {"type": 5}}, {"error": {"code": [5]}}],
+)
 def test_an_odd_error_event_is_an_error_still(event):
     assert isinstance(model_error(ServiceRefused(200, {}, event)), errors.ModelError)
 

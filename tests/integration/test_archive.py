@@ -282,7 +282,7 @@ async def test_what_was_forgotten_since_stays_forgotten(tmp_path):
     (home / "workspace" / "MEMORY.md").write_text("since\n")
     done = await asyncio.to_thread(invoke, home, "restore", str(target))
     assert "stays forgotten" in done.output, done.exception
-    assert "Left as they are now: 1 note" in done.output
+    assert "Left as they are: 1 note" in done.output
     assert note.read_text() == "- the boat is blue\n"
     assert (home / "workspace" / "MEMORY.md").read_text() != "since\n"
     assert query(home, OF_NIGHTS) == []  # it may tell of entries that were forgotten since
@@ -590,7 +590,7 @@ def test_a_sealed_backup_opens_with_its_passphrase_only(folder, tmp_path):
     words.write_text("correct horse\n")
     result = invoke(folder, "backup", str(sealed), "--passphrase-file", str(words))
     assert result.exit_code == 0, result.exception
-    assert "not sealed" not in result.output
+    assert "not encrypted" not in result.output
     data = sealed.read_bytes()
     assert b"sessions/" not in data
     other = tmp_path / "wrong"

@@ -18,8 +18,8 @@ from bot.errors import ConfidantError, StorageError
 from bot.identity.view import folder_name
 from bot.metrics import Metrics
 from bot.portability import backup, restore
-from bot.portability.move import Move, Told
-from bot.portability.places import Note, Place, Rows
+from bot.portability.move import Move, MoveStep
+from bot.portability.places import Home, Note, Rows
 from bot.portability.schedule import Backups, found
 from bot.storage import backup_state
 from bot.storage.postgres import PostgresDatabase
@@ -150,7 +150,7 @@ async def test_a_server_is_backed_up_while_nodes_run_and_restored_into_either(tm
     assert "Pinguin" in await ran(folder, "memory", "search", "Pinguin")
     assert "Everything is as it was" in await ran(tmp_path / "n", "restore", str(made), url=other)
     assert await shown(tmp_path / "n", other) == before
-    assert "before" in await ran(tmp_path / "n", "restore", str(made), url=other)
+    assert "already restored" in await ran(tmp_path / "n", "restore", str(made), url=other)
     # And both go on with it.
     async with running(tmp_path / "n", storage=at(other)) as engine:
         assert await engine.ask("hello again", sender="bo") == "You said: hello again"
@@ -189,7 +189,7 @@ async def test_what_was_forgotten_on_a_server_since_stays_forgotten(tmp_path, ur
     assert "not empty" in await refused(home, "restore", str(made), url=url)
     said = await ran(home, "restore", str(made), "--to", other, url=url)
     assert "stays forgotten" in said
-    assert "Left as they are now: 1 note" in said
+    assert "Left as they are: 1 note" in said
     async with running(tmp_path / "n", storage=at(other)) as engine:
         await engine.ask("what do you know?", sender="bo")
         seen = "".join(repr(m) for request in engine.model.requests for m in request.messages)
@@ -223,8 +223,8 @@ async def test_a_restore_killed_half_way_is_completed_by_the_same_command(
         pass
 
     class Dying(Move):
-        def __init__(self, source: Place, target: Place, clock: Clock, *, advance: Any) -> None:
-            def die(what: Told) -> None:
+        def __init__(self, source: Home, target: Home, clock: Clock, *, advance: Any) -> None:
+            def die(what: MoveStep) -> None:
                 told.append(what.what)
                 if len(told) in {1, 12, 30}:
                     raise Killed

@@ -27,7 +27,7 @@ from bot.portability import restore, schedule
 from bot.portability.archive import Stopped, in_thread
 from bot.portability.schedule import Backups
 from bot.storage import backup, backup_state
-from bot.storage.backup_state import BackupState, Record
+from bot.storage.backup_state import BackupState, JobRecord
 from bot.storage.sqlite import SqliteDatabase
 from tests.fakes.checkup import looked
 from tests.support import Engine, FakeClock, beside, make_config, running, until, write_file
@@ -264,7 +264,7 @@ async def test_while_somebody_makes_one_by_hand_it_is_put_off(kept):
         async with making.stage(found.home):
             await backups.look()
             assert found.files() == []
-            assert (await found.state()).made == Record()
+            assert (await found.state()).made == JobRecord()
         await backups.look()
         assert len(found.files()) == 1
 

@@ -115,7 +115,7 @@ async def test_a_page_with_any_port_is_found_while_it_runs_and_no_link_leads_now
     words = ["login", "--config", str(tmp_path / "confidant.toml"), "ada"]
     refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "another port after each start" in str(refused.exception)
+    assert "a new port at each start" in str(refused.exception)
     async with running(data) as engine, browser(engine) as ada:
         assert engine.app.address is not None
         done = await asyncio.to_thread(CliRunner().invoke, cli, words)
@@ -157,7 +157,7 @@ async def test_whoever_is_blocked_gets_no_link_until_they_are_let_in_again(tmp_p
         await database.write(block)
         done = await login(tmp_path, name)
         assert (done.exit_code, LINK.search(done.output)) == (1, None)
-        assert "may not talk to the bot now" in str(done.exception)
+        assert "may no longer talk to the bot" in str(done.exception)
         assert "confidant pairing list" in str(done.exception)
         await database.write(lambda tx: people.let_in_again(tx, seat, system_clock()))
     assert (await login(tmp_path, name)).exit_code == 0
@@ -193,7 +193,7 @@ async def test_a_command_that_reads_other_files_than_the_running_bot_says_so(tmp
     monkeypatch.chdir(place)
     async with running(tmp_path / "data"):
         told, is_done = await said(elsewhere)
-        assert f"The bot that runs was started in {place}. This command does not read" in told
+        assert f"The running bot was started in {place}. This command does not read" in told
         assert "(.env)" in told
         assert not is_done
         told, is_done = await said(place)

@@ -74,9 +74,9 @@ async def test_the_commands_use_the_database_of_the_url(tmp_path, postgres_url):
     code, out = await confidant(tmp_path, postgres_url, "doctor")
     assert code == 0
     assert "storage\n  ✓ PostgreSQL 1" in out
-    assert "no tables yet\n  ✓ the role may do what is needed\n  ! The tables of this" in out
+    assert "no tables yet\n  ✓ the role has the rights it needs\n  ! The tables of this" in out
     code, out = await confidant(tmp_path, postgres_url, "migrate")
-    assert (code, out) == (0, "The tables are those of this version.\n")
+    assert (code, out) == (0, "The tables are up to date.\n")
     database = await PostgresDatabase.open(postgres_url, cluster="anna")
     session = await database.write(lambda tx: UnitOfWork(tx, 1).current(PLACE)[0])
     await database.close()
@@ -86,7 +86,7 @@ async def test_the_commands_use_the_database_of_the_url(tmp_path, postgres_url):
     assert (code, out) == (0, "Nobody has asked yet.\n")
     code, out = await confidant(tmp_path, postgres_url, "doctor")
     assert code == 0
-    assert "messages\n  ✓ all were answered" in out
+    assert "messages\n  ✓ every message was answered" in out
     assert not (tmp_path / ".confidant" / DATABASE_NAME).exists()
 
 

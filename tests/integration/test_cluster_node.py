@@ -16,7 +16,7 @@ from bot.channel import Inbound
 from bot.clock import system_clock
 from bot.cluster import census, takeover
 from bot.cluster.node import Node
-from bot.cluster.signals import Mentioned, Told
+from bot.cluster.signals import InlineEvent, Notification
 from bot.cluster.turns import Turns
 from bot.coordination import MOST_MENTIONED, Event, Hear
 from bot.errors import FenceLost
@@ -237,7 +237,7 @@ async def test_a_transaction_notifies_once_however_much_it_tells(nodes):
     with psycopg.connect(nodes.url, autocommit=True) as listener:
         listener.execute(f"LISTEN {census.CHANNEL}")
         await node.database.write(tell)
-        heard = [Told.parse(each.payload) for each in listener.notifies(timeout=0.5)]
+        heard = [Notification.parse(each.payload) for each in listener.notifies(timeout=0.5)]
     # A node also tells itself something, to know that it hears.
     (told,) = [each for each in heard if each is not None and (each.ids or each.work)]
     assert len(told.ids) == 40
@@ -437,12 +437,12 @@ async def test_what_is_mentioned_reaches_who_listens_and_is_stored_nowhere(nodes
     "payload", ["[]", '["n", ["show", "web"]]', '["n", ["show", "web", 1]]', '[["n"], "abc"]', "1"]
 )
 def test_a_mention_of_somebody_else_is_none_of_ours(payload):
-    assert Mentioned.parse(payload) is None
+    assert InlineEvent.parse(payload) is None
 
 
 @pytest.mark.parametrize("payload", ["", "no JSON", "[]", '["n", "x", 1, [], true]', "null", "[1]"])
 def test_a_notification_of_somebody_else_is_none_of_ours(payload):
-    assert Told.parse(payload) is None
+    assert Notification.parse(payload) is None
 
 
 CODE = "xyzzy-42"

@@ -685,7 +685,7 @@ async def test_what_hinders_it_is_told_with_what_to_do(fake):
     findings = await found(settings(fake))
     said = {finding.text: finding.fix for finding in findings if finding.level != "ok"}
     assert len(said) == 4
-    assert "Message Content Intent" in said["it may not read what messages say"]
+    assert "Message Content Intent" in said["it cannot read the text of messages"]
     assert "client_id=900" in said["it is not in server 500"]
 
 

@@ -105,7 +105,7 @@ def test_a_folder_that_is_well_has_nothing_to_mend(data):
     before = content(data.parent)
     found = asked("doctor", "--fix")
     assert serious(found) == {}
-    assert found["mended"] == []
+    assert found["repaired"] == []
     assert changed(before, content(data.parent)) == set()
     ids = {each["id"] for each in found["findings"]}
     assert {"storage.sound", "storage.room", "memory.index_ready", "clock.zone"} <= ids
@@ -158,12 +158,12 @@ def test_a_lock_of_a_process_that_was_killed_is_cleared_and_one_that_is_held_is_
     assert serious(asked("doctor")) == {"storage.stale_lock": "lock"}
     before = content(data.parent)
     found = asked("doctor", "--fix")
-    assert (serious(found), found["mended"]) == ({}, [mended("lock", "storage")])
+    assert (serious(found), found["repaired"]) == ({}, [repaired("lock", "storage")])
     assert changed(before, content(data.parent)) == {"data/confidant.lock"}
     with DataDirLock(data):
         found = asked("doctor", "--fix")
         assert (data / "confidant.lock").read_text() == f"{os.getpid()}\n"
-    assert (serious(found), found["mended"]) == ({}, [])
+    assert (serious(found), found["repaired"]) == ({}, [])
     assert "storage.runs" in {each["id"] for each in found["findings"]}
 
 
@@ -180,7 +180,7 @@ def test_modes_are_mended_of_what_is_private_and_of_nothing_else(data, tmp_path)
     assert finding["values"]["count"] == 3
     before = content(tmp_path)
     out = said("--fix")
-    assert "→ Taking others' rights from what is yours alone.\n  ✓ done\n" in out
+    assert "→ Removing other users' access to your private files.\n  ✓ done\n" in out
     assert changed(before, content(tmp_path)) == {
         ".env",
         transcript.relative_to(tmp_path).as_posix(),
@@ -195,7 +195,7 @@ def test_a_damaged_index_is_built_anew_from_the_notes(data):
     before = content(data)
     assert serious(asked("doctor")) == {"memory.index_damaged": "index"}
     found = asked("doctor", "--fix")
-    assert (serious(found), found["mended"]) == ({}, [mended("index", "memory")])
+    assert (serious(found), found["repaired"]) == ({}, [repaired("index", "memory")])
     assert {name.partition("/")[0] for name in changed(before, content(data))} == {"index"}
     result = CliRunner().invoke(cli, ["memory", "search", "bike"])
     assert "the bike is blue" in result.stdout
@@ -208,7 +208,7 @@ def test_notes_that_the_index_does_not_have_are_counted(data):
         (folder / f"2026-01-0{number + 1}.md").write_text("- new\n")
     (data / "workspace" / "MEMORY.md").unlink()
     (data / "workspace" / "picture.png").write_bytes(b"no note")
-    assert "! 4 notes are not in the index as they are now" in said()
+    assert "! 4 notes have changed since they were indexed" in said()
 
 
 def test_an_interrupted_restore_is_completed(data, tmp_path):
@@ -224,7 +224,7 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     assert not any(each["id"].startswith("memory.index") for each in found["findings"])
     assert "clock.zone" in {each["id"] for each in found["findings"]}
     found = asked("doctor", "--fix")
-    assert found["mended"] == [mended("restore", "storage")]
+    assert found["repaired"] == [repaired("restore", "storage")]
     assert (data / "workspace" / "MEMORY.md").read_text() == "- the bike is blue\n"
     assert serious(found) == {}
 
@@ -236,8 +236,9 @@ def test_what_memory_found_of_itself_at_night_is_said_without_anybodys_places(da
         connection.execute("INSERT INTO meta VALUES (?, ?, 1)", (f"asked:{space}", value))
     connection.close()
     told = said()
-    assert "✓ of 20 of your notes 95 % were found in other words last night; 1 never are" in told
-    assert "! of 20 notes of everybody else only 10 % were found" in told
+    mine = "95 % of 20 of your notes were found in other words; 1 never are"
+    assert f"✓ in last night's self-test, {mine}" in told
+    assert "! in last night's self-test, only 10 % of 20 notes of everyone else were found" in told
     assert "zqsecret" not in told
 
 
@@ -279,7 +280,7 @@ async def test_a_bot_that_runs_there_says_itself_how_its_parts_are(tmp_path):
         ("health.speech", "warning", "speech"),
     ]
     assert reported[1]["values"]["count"] == 2
-    assert "! speech: the last 2 voice messages could not be understood or spoken" in words
+    assert "! speech: the last 2 voice messages could not be transcribed or spoken" in words
     assert "confidant doctor` says what is wrong with [speech]" in words
     alone = await asyncio.to_thread(asked, "doctor")
     assert not [each for each in alone["findings"] if each["check"] == "running"]
@@ -305,7 +306,7 @@ def test_a_small_disk_that_is_full_is_urgent(tmp_path, monkeypatch):
         found = asked("doctor", code=1)
     (finding,) = (each for each in found["findings"] if each["id"] == "storage.no_room")
     assert finding["values"]["megabytes"] == 4
-    assert "Make room now" in finding["fix"]
+    assert "Free some space now" in finding["fix"]
 
 
 def on_a_small_disk(place: Path) -> dict[str, Any] | None:
@@ -365,18 +366,20 @@ async def test_webhook_and_menu_are_registered_once_more(tmp_path, monkeypatch):
         assert wanted.items() <= serious(found).items()
         assert fake.called("setWebhook") == fake.called("setMyCommands") == []
         out = await asyncio.to_thread(said, "telegram", "--fix")
-        assert out.count("→ Registering webhook and menu of telegram once more.\n  ✓ done\n") == 1
+        assert (
+            out.count("→ Registering telegram's webhook and command menu again.\n  ✓ done\n") == 1
+        )
         found = await asyncio.to_thread(asked, "doctor", "telegram", "--fix")
-        assert (found["mended"], wanted.keys() & serious(found).keys()) == ([], set())
+        assert (found["repaired"], wanted.keys() & serious(found).keys()) == ([], set())
         assert len(fake.called("setWebhook")) == 1
 
 
 def test_it_speaks_the_language_of_the_terminal(data, monkeypatch):
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
     assert "存储\n  ✓ 数据库完好" in said()
-    assert asked("doctor")["findings"][0]["text"].startswith("the database is whole")
+    assert asked("doctor")["findings"][0]["text"].startswith("the database is intact")
     monkeypatch.setenv("CONFIDANT_AGENT__LANGUAGE", "en")
-    assert "storage\n  ✓ the database is whole" in said()
+    assert "storage\n  ✓ the database is intact" in said()
 
 
 def test_what_cannot_be_looked_at_is_another_exit_status(tmp_path, monkeypatch):
@@ -387,7 +390,7 @@ def test_what_cannot_be_looked_at_is_another_exit_status(tmp_path, monkeypatch):
     assert CliRunner().invoke(cli, ["doctor", "pigeon"]).exit_code == 2
 
 
-def mended(repair: str, check: str) -> dict[str, str]:
+def repaired(repair: str, check: str) -> dict[str, str]:
     return {"repair": repair, "check": check, "why": ""}
 
 

@@ -78,12 +78,12 @@ async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(
     assert found.level == level
     if way:
         measured, said = re.fullmatch(
-            r"the clock is (\d+) seconds (\w+), by 1 .*", found.text
+            r"the clock is (\d+) seconds (\w+), compared with 1 .*", found.text
         ).groups()
         assert said == way
         assert abs(int(measured) - abs(seconds)) < 30  # however slow this machine is
     else:
-        assert found.text == "the clock agrees with 1 server that is asked anyway"
+        assert found.text == "the clock agrees with 1 server the bot talks to"
 
 
 async def test_nobody_is_asked_where_nothing_is_set_up_or_reached(tmp_path):
@@ -105,7 +105,7 @@ async def test_a_clock_that_was_set_back_is_told_by_what_is_stored(tmp_path):
     ((level, text),) = wrong(await looked(network.check_clock, config, now))
     assert (level, text.partition(":")[0]) == (
         "error",
-        "something was stored 7200 seconds from now",
+        "something was stored 7200 seconds in the future",
     )
 
 
@@ -118,7 +118,7 @@ async def test_a_rule_about_a_chat_in_which_nobody_wrote_is_pointed_out(tmp_path
     async with running(tmp_path / "data") as engine:
         await engine.ask("hello")
     assert wrong(await looked(checks.check_rules, with_rules("ADA"))) == []
-    rest = "in which nobody has written so far; the nearest known is ada"
+    rest = "where nobody has written yet; the closest known one is ada"
     assert wrong(await looked(checks.check_rules, with_rules("adda", "ada"))) == [
         ("warning", f"a rule names the chat adda, {rest}")
     ]
@@ -134,7 +134,7 @@ async def test_nodes_are_told_when_their_clock_is_not_the_servers(tmp_path, post
 async def test_the_time_zone_is_named(tmp_path):
     agent = {"timezone": "Asia/Shanghai"}
     (found,) = await looked(network.check_clock, config_of(tmp_path, agent=agent))
-    assert found.text == "the time zone is Asia/Shanghai, as [agent] timezone says"
+    assert found.text == "the time zone is Asia/Shanghai, from [agent] timezone"
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ async def test_the_page_answers_also_through_its_proxy(tmp_path):
         dashboard = {"port": port, "allowed_origins": [origin, "http://127.0.0.1:1"]}
         found = await looked(network.check_page, config_of(tmp_path, dashboard=dashboard))
     assert [each.text for each in found] == [
-        "only this machine reaches it, so it needs no token",
+        "only this machine can reach it, so it needs no token",
         f"the page answers at 127.0.0.1:{port}",
-        f"the page is there at {origin}, too",
+        f"the page also answers at {origin}",
         "http://127.0.0.1:1 cannot be reached from here",
     ]
 
@@ -162,17 +162,17 @@ async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
         ((level, text),) = wrong(await looked(network.check_page, config))
         assert (level, text) == (
             "error",
-            f"another program answers at 127.0.0.1:{port}, so the page cannot",
+            f"another program is listening on 127.0.0.1:{port}, so the page cannot",
         )
         with DataDirLock(tmp_path / "data"):
             ((_, text),) = wrong(await looked(network.check_page, config))
-            assert "the bot runs, but its page does not answer" in text
+            assert "the bot is running, but its page does not answer" in text
     assert wrong(await looked(network.check_page, config)) == []
     app = web.Application()
     async with sites.serving(app) as url:
         config = config_of(tmp_path, dashboard={"port": int(url.rpartition(":")[2])})
         ((_, text),) = wrong(await looked(network.check_page, config))
-        assert "another program answers" in text
+        assert "another program is listening" in text
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_a_model_whose_price_nobody_told_is_named(tmp_path):
         sections: dict[str, Any] = {"models": service, "agent": {"model": "local/qwen3"}}
         found = wrong(await looked(services.check_models, config_of(tmp_path, **sections)))
         assert found == [
-            ("warning", "nobody has told what local/qwen3 costs: it is counted in tokens only")
+            ("warning", "the price of local/qwen3 is unknown, so only its tokens are counted")
         ]
         sections["prices"] = {"models": {"local/qwen3": {"input": 0, "output": 0}}}
         assert wrong(await looked(services.check_models, config_of(tmp_path, **sections))) == []
@@ -256,7 +256,7 @@ async def test_a_move_into_the_server_that_was_interrupted_is_completed(
     assert (done.exit_code, found["id"], found["repair"]) == (1, "server.moving", "move")
     done = await asyncio.to_thread(typed, "doctor", "--fix", "--json")
     said = orjson.loads(done.stdout)
-    assert said["mended"] == [{"repair": "move", "check": "storage", "why": ""}]
+    assert said["repaired"] == [{"repair": "move", "check": "storage", "why": ""}]
     assert [each["id"] for each in said["findings"] if each["level"] == "error"] == []
     config = config_of(tmp_path, storage={"url": empty_postgres_url})
     assert (

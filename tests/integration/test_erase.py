@@ -97,11 +97,11 @@ def test_in_a_room_a_mark_stays_and_others_lines_are_as_they_were(folder: Path) 
         (("owner", "--yes"), "", "main is the owner"),
         (("console:owner", "--yes"), "", "main is the owner"),
         (("nobody", "--yes"), "", "Nobody is called 'nobody'"),
-        (("memory:eve", "--yes"), "", "Nothing is kept of memory:eve"),
-        (("--finish",), "", "Nobody is half erased"),
+        (("memory:eve", "--yes"), "", "Nothing is kept about memory:eve"),
+        (("--finish",), "", "No erasure from"),
         ((), "", "Name the person to erase"),
         (("memory:ada", "--finish"), "", "name nobody"),
-        (("memory:ada",), "y\nmemory:bo\n", "That is another name. Nothing was changed."),
+        (("memory:ada",), "y\nmemory:bo\n", "That is a different name. Nothing was changed."),
     ],
 )
 def test_who_is_not_erased_is_said_and_nothing_is_touched(

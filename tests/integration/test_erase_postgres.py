@@ -74,7 +74,7 @@ def test_nothing_is_left_in_any_table_and_everything_of_others(
     assert not holding(postgres_url, *NAMES)
     assert {"entries", "notes", "memory_chunks"} <= set(holding(postgres_url, BO)) <= others
     again = invoke(tmp_path / "home", postgres_url, "erase", "memory:ada", "--yes")
-    assert "Nothing is kept of memory:ada" in str(again.exception)
+    assert "Nothing is kept about memory:ada" in str(again.exception)
 
 
 async def test_not_while_a_node_runs(tmp_path: Path, postgres_url: str) -> None:

@@ -44,7 +44,7 @@ def test_transcripts_are_exported_from_a_database_as_from_a_folder(
             cli, ["sessions", "export", str(tmp_path / name)], catch_exceptions=False
         )
         assert done.exit_code == 0
-        assert "conversations are in" in done.output
+        assert "written to" in done.output
         exported.append({path.name: path.read_bytes() for path in (tmp_path / name).iterdir()})
         monkeypatch.setenv("CONFIDANT_STORAGE__URL", postgres_url)
     assert exported[0] == exported[1]

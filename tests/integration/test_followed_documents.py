@@ -271,7 +271,7 @@ async def test_the_page_leads_to_three_nodes_of_which_one_may_die(server, tmp_pa
     base = with_database(server.admin_url, "confidant")
     owner = base.replace("postgres@", "confidant_owner@")
     runs = base.replace("postgres@", "confidant@")
-    assert "are those of this version" in await said(tmp_path / "first", owner, "migrate")
+    assert "are up to date" in await said(tmp_path / "first", owner, "migrate")
     processes = [await start(tmp_path / f"{n}", runs, "run") for n in range(NODES)]
     try:
         urls = [await address(process) for process in processes]

@@ -136,14 +136,16 @@ def test_a_second_import_changes_nothing_and_a_later_export_adds_what_is_new(fol
     archive = exports.pack(tmp_path / "gpt.zip", TALKS)
     imported(folder, "chatgpt", str(archive))
     before = everything(folder)
-    assert "There is nothing new. Nothing was changed." in imported(folder, "chatgpt", str(archive))
+    assert "There is nothing new, so nothing was changed." in imported(
+        folder, "chatgpt", str(archive)
+    )
     assert everything(folder) == before
     longer = exports.chatgpt(
         "c1", "my boat is called Quallenfischer", "A fine name.", "I sold it.", title="Boats"
     )
     third = exports.chatgpt("c3", "a third one")
     later = exports.pack(tmp_path / "later.zip", [third, longer, TALKS[1]])
-    assert "1 new conversation, 1 that went on, 1 known; 2 new messages" in imported(
+    assert "1 new conversation, 1 continued, 1 known; 2 new messages" in imported(
         folder, "chatgpt", str(later)
     )
     after = said_in(folder)
@@ -154,9 +156,9 @@ def test_a_second_import_changes_nothing_and_a_later_export_adds_what_is_new(fol
 def test_what_comes_twice_in_an_export_is_counted_once(folder, tmp_path):
     archive = exports.pack(tmp_path / "gpt.zip", [*TALKS, TALKS[0]])
     said = invoke(folder, "import", "chatgpt", str(archive), "--dry-run", "--quiet").output
-    assert "2 new conversations, 0 that went on, 1 known; 4 new messages" in said
-    assert said.split("\nBrought")[0] in imported(folder, "chatgpt", str(archive)).replace(
-        "\nBrought", "\nNothing was changed.\nBrought"
+    assert "2 new conversations, 0 continued, 1 known; 4 new messages" in said
+    assert said.split("\nImported")[0] in imported(folder, "chatgpt", str(archive)).replace(
+        "\nImported", "\nNothing was changed.\nImported"
     )
 
 
@@ -173,7 +175,7 @@ def test_what_was_remembered_becomes_notes_of_whoever_it_is_for(folder, tmp_path
         },
     )
     words = ("claude", str(archive), *(("--as", typed) if typed else ()))
-    assert "Brought 1 message and 2 notes" in imported(folder, *words)
+    assert "Imported 1 message and 2 notes" in imported(folder, *words)
     workspace = folder / "workspace"
     (memories,) = workspace.glob(f"{space}MEMORY.md")
     lines = memories.read_text().splitlines()
@@ -183,7 +185,7 @@ def test_what_was_remembered_becomes_notes_of_whoever_it_is_for(folder, tmp_path
     assert boat.read_text().count("Be brief.") == 1
     assert sorted(path.name for path in workspace.rglob("project-*")) == ["project-0a.md"]
     before = memories.read_text()
-    assert "There is nothing new." in imported(folder, *words)
+    assert "There is nothing new" in imported(folder, *words)
     assert memories.read_text() == before
 
 
@@ -192,7 +194,7 @@ async def test_what_has_no_date_is_shown_and_found_without_one(folder, tmp_path)
     undated["mapping"]["c1-0"]["message"]["create_time"] = None
     archive = exports.pack(tmp_path / "gpt.zip", [undated])
     said = await asyncio.to_thread(imported, folder, "chatgpt", str(archive))
-    assert "1 conversation without a date, and kept so" in said
+    assert "1 conversation without a date, kept without one" in said
     async with running(folder, serves=True) as engine:
         assert "No date" in await page(engine, "/conversations")
         found = await page(engine, "/conversations?q=Quallenfischer")
@@ -223,7 +225,7 @@ def test_a_browser_may_have_unpacked_it_and_it_may_come_in_numbered_files(folder
     (unpacked / "user.json").write_text("{}")
     assert "2 new conversations" in imported(folder, "chatgpt", str(unpacked))
     single = str(unpacked / "conversations-001.json")
-    assert "0 new conversations, 0 that went on, 1 known" in imported(folder, "chatgpt", single)
+    assert "0 new conversations, 0 continued, 1 known" in imported(folder, "chatgpt", single)
 
 
 def test_while_the_bot_runs_nothing_is_read(folder, archive):
@@ -500,7 +502,7 @@ def test_everything_is_brought_once_and_nothing_there_is_changed(folder, claw):
     assert "AGENTS.md: it is about how the other program works" in said
     assert "7 messages, 2 people." in said
     after = whole(folder)
-    assert "There is nothing new." in imported(folder, "openclaw", str(claw))
+    assert "There is nothing new" in imported(folder, "openclaw", str(claw))
     assert whole(folder) == after
     assert digests(claw) == before
 
@@ -628,7 +630,7 @@ def test_what_nothing_says_whose_it_is_waits_for_a_word(folder, tmp_path):
     lines = [json.dumps(each) for each in made.session("z", "an older one")]
     (sessions / "old.jsonl.reset.2026-01-04T04-00-00.000Z").write_text("\n".join(lines))
     said = imported(folder, "openclaw", str(claw))
-    assert "1 conversation of which nothing says whose they are, left out: --mine" in said
+    assert "1 conversation that name nobody, left out: --mine" in said
     assert [text for _, _, text in said_in(folder)] == ["mine"]
     imported(folder, "openclaw", str(claw), "--mine")
     assert {text for _, _, text in said_in(folder)} == {"mine", "an older one"}
@@ -779,14 +781,14 @@ def test_jobs_become_reminders_and_tasks_of_the_owner_once(folder, claw, tmp_pat
     connection = apsw.Connection(str(folder / "confidant.db"))
     connection.execute("UPDATE repeats SET state = 'cancelled'")
     connection.close()
-    assert "There is nothing new." in imported(folder, "openclaw", str(claw))
+    assert "There is nothing new" in imported(folder, "openclaw", str(claw))
     assert {row[-1] for row in scheduled(folder)["repeats"]} == {"cancelled"}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"jobs": 3}', '{"jobs": [[]]}', "[" * 100_000])
 def test_jobs_that_cannot_be_read_stop_nothing(folder, claw, text):
     write_file(claw / "cron" / "jobs.json", text)
-    assert "Brought" in imported(folder, "openclaw", str(claw))
+    assert "Imported" in imported(folder, "openclaw", str(claw))
 
 
 def test_settings_as_people_write_them_are_read():
@@ -826,8 +828,8 @@ def test_its_own_workspace_is_left_as_it_is(folder, tmp_path):
     made.workspace(folder / "workspace")
     before = digests(folder)
     said = imported(folder, "openclaw", str(folder / "workspace"))
-    assert said.startswith("Its notes are those of this bot already, and stay as they are.")
-    assert said.endswith("There is nothing new. Nothing was changed.\n")
+    assert said.startswith("This bot already uses these notes, so they stay as they are.")
+    assert said.endswith("There is nothing new, so nothing was changed.\n")
     assert digests(folder) | {str(folder / "confidant.lock"): ""} == before | {
         str(folder / "confidant.lock"): ""
     }

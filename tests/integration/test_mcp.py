@@ -545,7 +545,7 @@ async def test_a_program_is_started_as_configured(tmp_path, monkeypatch):
         }
     )
     with suppress(Exception):  # it ends at once
-        async with connection.Connection("kitchen", config):
+        async with connection.McpConnection("kitchen", config):
             pass
     assert mark.exists()
     assert json.loads(mark.read_text()) == ["word", "k-1"]
@@ -564,7 +564,7 @@ async def test_an_address_is_asked_as_configured():
         url = str(server.make_url("/kitchen"))
         config = McpConfig.model_validate({"url": url, "headers": {"Authorization": "Bearer b"}})
         with suppress(Exception):  # it is refused
-            async with connection.Connection("kitchen", config):
+            async with connection.McpConnection("kitchen", config):
                 pass
     assert asked[:1] == [("/kitchen", "Bearer b")]
 
@@ -626,7 +626,7 @@ async def test_tools_with_the_name_of_others_are_left_out_and_told(tmp_path):
     warned = [(each.text, each.fix) for each in found if each.level == "warning"]
     assert warned == [
         (
-            "memory: left out, as other tools have their names: memory_write",
+            "memory: left out because other tools have the same names: memory_write",
             "Rename the server or package.",
         )
     ]
@@ -649,7 +649,7 @@ async def test_its_secrets_may_stand_in_variables(tmp_path):
     (tmp_path / ".env").write_text("CONFIDANT_TOOLS__MCP__KITCHEN__ENV__KITCHEN_KEY=k-2\n")
     loaded = settings.load(None, {}, tmp_path)
     with suppress(Exception):  # it ends at once
-        async with connection.Connection("kitchen", loaded.config.tools.mcp["kitchen"]):
+        async with connection.McpConnection("kitchen", loaded.config.tools.mcp["kitchen"]):
             pass
     assert json.loads(mark.read_text()) == ["word", "k-2"]
 

@@ -231,7 +231,7 @@ def test_a_name_that_is_none_of_the_owners_is_refused(desk):
     desk.editor('echo "more" >> "$1"')
     names = ("people/ada/MEMORY.md", "../MEMORY.md", "/etc/passwd", "ROOM.md", "a.txt", "shared")
     for path in names:
-        assert "is no name of a note" in str(desk("edit", path).exception), path
+        assert "is not a note" in str(desk("edit", path).exception), path
     assert desk.read("people/ada/MEMORY.md") == "Ada's secret\n"
 
 
@@ -351,17 +351,17 @@ def typed(
 def test_one_machine_says_so_in_one_line(monkeypatch, tmp_path):
     said = typed(monkeypatch, tmp_path, "")
     assert said == (
-        "This is one machine with a storage folder: [storage] url names no PostgreSQL to share.\n"
+        "This is a single machine with a storage folder: [storage] url names no PostgreSQL.\n"
     )
     assert typed(monkeypatch, tmp_path, "", "--json") == "null\n"
-    assert "`confidant run` opens it" in typed(monkeypatch, tmp_path, "", command="migrate")
+    assert "`confidant run` upgrades its database" in typed(
+        monkeypatch, tmp_path, "", command="migrate"
+    )
 
 
 def test_a_database_on_which_no_node_ran_has_none(monkeypatch, tmp_path, empty_postgres_url):
-    assert "are those of this version" in typed(
-        monkeypatch, tmp_path, empty_postgres_url, command="migrate"
-    )
-    assert "No node runs." in typed(monkeypatch, tmp_path, empty_postgres_url)
+    assert "are up to date" in typed(monkeypatch, tmp_path, empty_postgres_url, command="migrate")
+    assert "No node is running." in typed(monkeypatch, tmp_path, empty_postgres_url)
     assert orjson.loads(typed(monkeypatch, tmp_path, empty_postgres_url, "--json"))["nodes"] == []
 
 
@@ -386,7 +386,7 @@ async def test_every_node_is_listed_with_what_it_does(monkeypatch, tmp_path, pos
         table = await asyncio.to_thread(typed, monkeypatch, tmp_path, postgres_url)
         for node in found["nodes"]:
             assert node["name"] in table
-        assert "1 messages are not answered yet" in table
+        assert "1 messages are unanswered" in table
         model.gate.set()
         await until(lambda: bool(one.channel.sent or two.sent))
 
@@ -472,8 +472,8 @@ async def test_readiness_says_how_many_nodes_there_are(tmp_path, postgres_url):
     ("changes", "words"),
     [
         ({"is_connected": False}, "direct connection"),
-        ({"is_registered": False}, "do not count"),
-        ({"is_deaf": True}, "asks every second"),
+        ({"is_registered": False}, "consider this one gone"),
+        ({"is_deaf": True}, "polls every second"),
     ],
 )
 def test_a_node_that_is_cut_off_is_degraded(changes, words):

@@ -94,7 +94,7 @@ async def test_a_program_that_is_started_gives_the_same(tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "why"),
-    [("", "Set MCP_API_KEY"), ("confidant-" + "0" * 64, "does not take the key")],
+    [("", "Set MCP_API_KEY"), ("confidant-" + "0" * 64, "rejects the key")],
 )
 async def test_without_a_key_it_says_what_to_do(tmp_path, key, why):
     async with serving(tmp_path) as engine:

@@ -179,7 +179,7 @@ async def test_a_model_that_does_not_answer_is_asked_for_nothing_else():
 async def test_what_there_is_no_time_for_is_said_to_be_untried():
     found = await tried(Brain(waits="tools"), seconds=1.0)
     assert works(found) == dict.fromkeys(("words", "long", "stream"), True)
-    for language, words in (("en", "2 things more"), ("zh", "还有 2 项")):
+    for language, words in (("en", "2 tests skipped"), ("zh", "还有 2 项")):
         assert any(words in told(each, language).text for each in found)
     slow = await tried(Brain(waits="words"), seconds=0.2)
     assert not works(slow)
@@ -208,7 +208,7 @@ async def test_the_page_shows_it_when_a_model_is_connected_and_connects_one_with
             for words in (
                 "What it can do",
                 "tools: it uses them",
-                "pictures: it does not see them",
+                "pictures: it cannot see them",
             ):
                 assert words in page
 

@@ -402,7 +402,7 @@ async def test_a_conversation_goes_on_when_its_beginning_is_dropped(
         assert "4711" not in repr(engine.model.requests[-1])
     ids = [row[0] for row in run(postgres_url, "SELECT id FROM sessions ORDER BY started_at, id")]
     texts = [await shown(tmp_path, postgres_url, "sessions", "show", id_) for id_ in ids]
-    assert sum("before this: the months they were of were dropped" in text for text in texts) == 2
+    assert sum("deleted by month" in text for text in texts) == 2
     assert all("4711" not in text or "the code of my bike?" in text for text in texts)
     connection.close()
     await database.close()
@@ -426,14 +426,14 @@ async def test_doctor_says_what_will_be_dropped_and_what_was(database, tmp_path,
     await database.write(say)
     go_to(postgres_url, this)
     out = await shown(tmp_path, postgres_url, "doctor")
-    assert f"✓ what was said is kept for 12 months beside this one: {this}, 0 entries, " in out
-    assert f"! the nodes drop for good: {first} – {second}, 1 entry, 0." in out
+    assert f"✓ conversations are kept for 12 months besides this one: {this}, 0 entries, " in out
+    assert f"! about to be deleted for good: {first} – {second}, 1 entry, 0." in out
     drops = Retention(postgres_url, database, 12)
     await drops.look()
     await drops.look()
     out = await shown(tmp_path, postgres_url, "doctor")
-    assert f"; dropped so far: {first} – {second}" in out
-    assert "drop for good" not in out
+    assert f"; deleted so far: {first} – {second}" in out
+    assert "deleted for good" not in out
 
 
 async def test_a_storage_folder_has_no_months(tmp_path: Path):

@@ -26,8 +26,8 @@ from bot.cli.main import cli
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageBusy, StorageError
 from bot.portability import places
-from bot.portability.move import Move, Moved, Told
-from bot.portability.places import Place, all_tables
+from bot.portability.move import Move, Moved, MoveStep
+from bot.portability.places import Home, all_tables
 from bot.sessions import reminders
 from bot.sessions.reminders import ReplyTarget
 from bot.storage import Database, Transaction, backup, months, schema
@@ -135,12 +135,14 @@ def rows_of(folder: Path) -> dict[str, list[Any]]:
 
 
 @asynccontextmanager
-async def between(source: Any, target: Any) -> AsyncIterator[tuple[Place, Place]]:
+async def between(source: Any, target: Any) -> AsyncIterator[tuple[Home, Home]]:
     async with source as one, target as other:
         yield one, other
 
 
-async def moved(source: Any, target: Any, tell: Callable[[Told], None] = lambda _: None) -> Moved:
+async def moved(
+    source: Any, target: Any, tell: Callable[[MoveStep], None] = lambda _: None
+) -> Moved:
     async with between(source, target) as (one, other):
         return await Move(one, other, FakeClock(), tell).run()
 
@@ -163,7 +165,7 @@ async def test_everything_is_equal_there_and_back_and_the_old_folder_is_untouche
     folder, tmp_path, postgres_url
 ):
     before = contents(folder)
-    told: list[Told] = []
+    told: list[MoveStep] = []
     done = await moved(old(folder), at(postgres_url), told.append)
     assert done == Moved(was_done=False, others=1)
     assert contents(folder) == before
@@ -387,7 +389,7 @@ async def test_what_changed_between_two_tries_is_moved_anew(folder, postgres_url
             await Move(one, dying, FakeClock(), lambda _: None).run()
     async with running(folder, channels=CHANNELS) as engine:
         await engine.ask("one more", sender="ada")
-    told: list[Told] = []
+    told: list[MoveStep] = []
     await moved(old(folder), at(postgres_url), told.append)
     assert "again" in {each.state for each in told}
     assert (await moved(old(folder), at(postgres_url))).was_done
@@ -573,8 +575,8 @@ def test_people_get_a_line_for_each_table():
     from bot.cli import archives
 
     lines = [
-        archives.for_people(Told("entries", 12, "ab" * 16)),
-        archives.for_people(Told("entries", 12, state="again")),
+        archives.for_people(MoveStep("entries", 12, "ab" * 16)),
+        archives.for_people(MoveStep("entries", 12, state="again")),
     ]
     assert [line.split()[0] for line in lines] == ["entries", "entries"]
-    assert "12  moved and equal  abababababab" in lines[0]
+    assert "12  moved, identical  abababababab" in lines[0]

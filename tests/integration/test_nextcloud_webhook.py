@@ -659,7 +659,7 @@ async def test_the_secrets_length(silent, secret, level):
         ("/capabilities", Fault(503), "maintenance"),
         ("/capabilities", Fault(404), "does not answer like a Nextcloud"),
         ("/capabilities", Fault(200), "does not answer like a Nextcloud"),
-        ("/v4/room", Fault(401), "is not let in"),
+        ("/v4/room", Fault(401), "rejects api_user"),
         ("/v4/room", Fault(drop=True), "cannot be listed"),
     ],
 )
@@ -673,7 +673,7 @@ async def test_a_server_in_trouble(silent, part, fault, words):
 async def test_talk_is_missing_or_too_old(silent, abilities):
     silent.abilities = abilities
     found = problems(await examine(settings(silent, free_port())))
-    assert any("Talk is not there" in text for _, text in found)
+    assert any("Talk is not installed" in text for _, text in found)
 
 
 async def test_a_server_that_is_not_there():

@@ -74,7 +74,7 @@ def test_what_cannot_be_exported_is_said_and_leaves_nothing(tmp_path: Path) -> N
     there.write_text("mine")
     for words, said in (
         (("nobody", str(tmp_path / "x.zip")), "Nobody is called 'nobody'"),
-        (("memory:stranger", str(tmp_path / "x.zip")), "Nothing is kept of memory:stranger"),
+        (("memory:stranger", str(tmp_path / "x.zip")), "Nothing is kept about memory:stranger"),
         (("memory:ada", str(there)), "is there already. Nothing was changed"),
         (("memory:ada", str(tmp_path / "no" / "x.zip")), "There is no folder"),
     ):

@@ -148,7 +148,7 @@ async def test_the_commands_work_through_a_pooler(postgres_url, pooler, tmp_path
         return done.output
 
     await asyncio.to_thread(typed, "migrate")
-    assert "No node runs." in await asyncio.to_thread(typed, "nodes")
+    assert "No node is running." in await asyncio.to_thread(typed, "nodes")
     async with pair(postgres_url, tmp_path, ScriptedModel(), pooled) as nodes:
         await nodes.one.say("hello")
         await nodes.answered(1)
@@ -156,8 +156,8 @@ async def test_the_commands_work_through_a_pooler(postgres_url, pooler, tmp_path
         assert len(found["nodes"]) == 2
         assert {name for node in found["nodes"] for name in node["owns"]} >= {"memory/default"}
         said = await asyncio.to_thread(typed, "doctor")
-        assert "✓ the role may do what is needed" in said
-        assert "messages\n  ✓ all were answered" in said
+        assert "✓ the role has the rights it needs" in said
+        assert "messages\n  ✓ every message was answered" in said
 
 
 async def test_nothing_is_lost_or_answered_twice_when_the_pooler_is_killed(

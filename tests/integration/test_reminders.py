@@ -37,7 +37,7 @@ from bot.sessions.mirror import Mirror
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.repeats import MAX_FAILURES
 from bot.storage import backup, backup_state, records
-from bot.storage.backup_state import BackupState, Record
+from bot.storage.backup_state import BackupState, JobRecord
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
@@ -236,7 +236,7 @@ async def test_a_disk_that_is_nearly_full_is_told_once_a_day_also_after_a_restar
         disk.free = storage.NO_ROOM - 1
         (notice,) = await told_of(engine)
         assert "is nearly full: 199 MB are free" in notice
-        assert "Make room now." in notice
+        assert "Free some space now." in notice
         assert "hello" not in notice
         clock.advance(hours=23)
         assert len(await told_of(engine)) == 1
@@ -266,7 +266,7 @@ async def test_an_account_that_is_down_for_an_hour_is_told_and_a_short_while_is_
         assert await told_of(engine) == []
         clock.advance(minutes=7)
         (notice,) = await told_of(engine)
-        assert "memory/work could not be reached for 61 minutes" in notice
+        assert "memory/work has been unreachable for 61 minutes" in notice
         assert "secret detail" not in notice
         down(engine, health=Health.UP)
         clock.advance(days=1, minutes=1)
@@ -283,7 +283,7 @@ async def test_backups_that_fail_are_told_after_an_hour(tmp_path):
         database = engine.app.core.database
 
         async def fail(since: int) -> None:
-            record = Record(failed_at=clock(), failing_since=since, failure="the disk is gone")
+            record = JobRecord(failed_at=clock(), failing_since=since, failure="the disk is gone")
             state = BackupState("x", made=record)
             await database.write(lambda tx: backup_state.write(tx, state, clock()))
 
@@ -293,7 +293,7 @@ async def test_backups_that_fail_are_told_after_an_hour(tmp_path):
         clock.advance(minutes=61)
         await fail(begun)
         (notice,) = await told_of(engine)
-        assert f"no backup could be made in {folder}: the disk is gone" in notice
+        assert f"no full backup could be made in {folder}: the disk is gone" in notice
 
 
 async def test_a_database_whose_copies_are_late_is_told(tmp_path):
@@ -307,7 +307,7 @@ async def test_a_database_whose_copies_are_late_is_told(tmp_path):
         assert await told_of(engine) == []  # the one that is due may be made just now
         clock.advance(hours=1)
         (notice,) = await told_of(engine)
-        assert "the latest backup is of" in notice
+        assert "the latest backup is from" in notice
 
 
 async def test_a_paused_task_is_told_once_and_without_its_words(tmp_path):
@@ -372,7 +372,7 @@ async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_onc
             await engine.ask(words)
         assert await look() == []  # it may pass
         (told,) = await look()
-        assert told.startswith("I can't work at the moment:\n• replies: The last 3 replies")
+        assert told.startswith("I can't work at the moment:\n• replies: the last 3 replies")
         assert "secret" not in told
         assert len(await look()) == 1
         model.script = lambda _: "fine"
@@ -447,12 +447,12 @@ async def test_what_is_wrong_with_a_part_is_in_the_report_with_what_to_do(
     found.pop("memory", None)  # its index may still be built
     words = {name: each.text for name, each in found.items()}
     assert words == {
-        "rows": "1 stored row was left out, because it could not be read",
-        "background": "background work fails and is begun again: another (OSError)",
-        "loop": "one step kept everybody waiting for 7 s",
-        "clock": "the clock is 400 seconds slow, by 3 servers that are asked anyway",
-        "folders": "everybody on this machine may write into workspace",
-        "speech": "the last 3 voice messages could not be understood or spoken",
+        "rows": "1 stored row was skipped because it could not be read",
+        "background": "background work keeps failing and is restarted: another (OSError)",
+        "loop": "one step blocked everyone for 7 s",
+        "clock": "the clock is 400 seconds slow, compared with 3 servers the bot talks to",
+        "folders": "anyone on this machine can write to workspace",
+        "speech": "the last 3 voice messages could not be transcribed or spoken",
     }
     assert all(each.fix for each in found.values())
     chinese = [tell_in(each.finding, "zh").text for each in report.of("degraded")]
@@ -552,7 +552,7 @@ def test_what_should_have_been_said_is_overdue_and_nothing_is_nothing(tmp_path):
             await engine.ask(words)
 
     asyncio.run(work("hello"))
-    assert told(tmp_path) == "Nothing waits.\n"
+    assert told(tmp_path) == "There are no reminders.\n"
     assert json.loads(told(tmp_path, "--json")) == []
     asyncio.run(work("/remind in 2 hours call \x1b[31mBob"))
     (row,) = json.loads(told(tmp_path, "--json"))

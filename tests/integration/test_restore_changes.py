@@ -167,8 +167,8 @@ async def test_the_owner_is_told_once_what_came_back_and_what_did_not(tmp_path: 
         await engine.ask("bye")
         assert len(engine.channel.sent) == 1
     _, out, _ = await doctor(tmp_path, CONFIDANT_STORAGE__DIR=str(tmp_path))
-    (line,) = (each for each in out.splitlines() if "came back" in each)
-    assert " 3 choices" in line  # the reminder, and what was asked and forgotten
+    (line,) = (each for each in out.splitlines() if "from the log" in each)
+    assert " 3 settings" in line  # the reminder, and what was asked and forgotten
 
 
 async def test_an_ordinary_start_tells_nothing(tmp_path: Path):

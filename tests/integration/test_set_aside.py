@@ -247,7 +247,7 @@ async def test_readyz_says_so_for_a_day_and_what_could_not_be_sent_till_it_is(
         checks = await readyz(engine)
         assert checks["answers"]["state"] == checks["delivery"]["state"] == "degraded"
         assert checks["answers"]["detail"].startswith("1 message was set aside")
-        assert checks["delivery"]["detail"].startswith("1 text could not be sent")
+        assert checks["delivery"]["detail"].startswith("1 message could not be sent")
         clock.advance(days=2)
         checks = await readyz(engine)
         assert (checks["answers"]["state"], checks["delivery"]["state"]) == ("ok", "degraded")

@@ -520,20 +520,20 @@ async def test_a_channel_looks_at_its_own_set_up_when_it_is_asked_to(tmp_path, m
         looks.append(self)
         await asyncio.sleep(0)
         return [
-            Finding("ok", "the token is that of @heron"),
+            Finding("ok", "the token belongs to @heron"),
             Finding("error", f"no rights {HOSTILE}", "Give it some.", "work"),
         ]
 
     async with channels(tmp_path) as page:
         assert await page.does("check", channel="memory") == "checked"
-        assert "there is nothing to check" in await page.shows()
+        assert "nothing to check" in await page.shows()
         page.engine.clock.advance(minutes=1)
         monkeypatch.setattr(InMemoryChannel, "examine", examine, raising=False)
         await asyncio.gather(*(page.does("check", channel="memory") for _ in range(3)))
         assert len(looks) == 1
         assert looks[0] is not page.engine.channel
         shown = await page.shows()
-        assert "the token is that of @heron" in shown
+        assert "the token belongs to @heron" in shown
         assert "work: no rights &#34;&gt;&lt;script&gt;" in shown
         assert "→ Give it some." in shown
         assert await page.does("check", channel="nowhere") == "gone"

@@ -21,7 +21,7 @@ from adapters.telegram.channel import Telegram
 from adapters.telegram.webhook import SECRET_HEADER
 from bot.channel import Channel, Trial
 from bot.cluster import census, visitor
-from bot.cluster.census import Census, Member, NodeFacts, mark_of
+from bot.cluster.census import Census, NodeFacts, NodeStatus, mark_of
 from bot.push.pusher import PUBLIC
 from bot.settings import changes
 from bot.storage import Database
@@ -618,8 +618,8 @@ async def visiting_url(url: str) -> AsyncGenerator[Database]:
         yield here.database
 
 
-def member(name: str, mark: int, silent: int = 0) -> Member:
-    return Member(name, "1", 0, silent, (), 0, NodeFacts(page_token=mark))
+def member(name: str, mark: int, silent: int = 0) -> NodeStatus:
+    return NodeStatus(name, "1", 0, silent, (), 0, NodeFacts(page_token=mark))
 
 
 def test_a_mark_says_little_and_is_the_same_for_the_same_token():

@@ -595,7 +595,7 @@ async def test_an_unreachable_server_is_an_error(fake):
     fake.fail_next("getMe", Fault(502))
     (finding,) = await examine(settings(fake))
     assert finding.level == "error"
-    assert "cannot be asked" in finding.text
+    assert "cannot be reached" in finding.text
 
 
 async def test_each_listed_room_is_looked_for(fake):
@@ -608,7 +608,7 @@ async def test_each_listed_room_is_looked_for(fake):
     found = await examine(settings(fake, groups={room: {} for room in rooms}))
     said = [(finding.level, finding.text) for finding in found[2:]]
     assert [level for level, _ in said] == ["ok", "ok", "warning", "warning", "warning", "error"]
-    assert "reads along" in said[1][1]
+    assert "sees every message" in said[1][1]
     assert "not in the room" in said[2][1]
     assert "cannot see" in said[3][1]
     assert "-1001" in said[4][1]

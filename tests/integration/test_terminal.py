@@ -54,9 +54,9 @@ async def test_a_backup_and_a_restore_show_how_far_they_are(tmp_path):
         await engine.ask("hello")
     here = environment(tmp_path)
     for words, bar, last in (
-        (("backup", "all.backup"), "Backing up", "It is not sealed"),
+        (("backup", "all.backup"), "Backing up", "It is not encrypted"),
         (("restore", "--check", "all.backup"), "Checking", "Nothing was changed."),
-        (("restore", "all.backup"), "Restoring", "What was there is kept in"),
+        (("restore", "all.backup"), "Restoring", "The previous contents are kept in"),
     ):
         async with terminal(*argv(), *words, folder=tmp_path, variables=here) as seen:
             assert await seen.ends() == 0, seen.text
@@ -102,7 +102,7 @@ async def test_a_start_says_what_a_person_needs_and_then_nothing(tmp_path):
         f"  Log in    {PROGRAM} login owner\n"
         "  Stop      Ctrl-C\n"
         "Confidant is at http://127.0.0.1:PORT/\n"
-        "Stopping: replies being written are finished first.\n"
+        "Stopping, once the replies being written are finished.\n"
         "Stopped.\n"
     )
 
@@ -159,7 +159,7 @@ async def test_ctrl_c_twice_ends_it_at_once_with_a_line_and_nothing_is_lost(tmp_
         seen.type("\x03")
         assert await seen.ends() == 130
     assert seen.text.endswith(
-        "Stopped at once. What was not finished is answered after the next start.\n"
+        "Stopped at once. Unfinished replies are written after the next start.\n"
     )
     assert "Traceback" not in seen.text
     async with terminal(*argv(), "run", folder=tmp_path, variables=environment(tmp_path)) as seen:

@@ -50,7 +50,7 @@ async def test_back_from_an_upgrade_nothing_is_lost_that_was_said_after_it(tmp_p
     assert named
     done = invoke(tmp_path, *named.groups())
     assert done.exit_code == 0, done.exception
-    assert "What was said since then is read back at the start" in done.output
+    assert "The next start applies what was said since then" in done.output
     async with running(tmp_path) as engine:
         told = await engine.ask("/reminders", message_id="b1")
         assert "water the plants" in told
@@ -74,7 +74,7 @@ async def test_a_copy_is_looked_at_and_not_put_back_while_the_bot_runs(tmp_path)
             assert isinstance(refused.exception, StorageBusy)
     before = (tmp_path / DATABASE_NAME).read_bytes()
     looked = invoke(tmp_path, "restore", "--check", str(copy))
-    assert f"has tables of version {schema.VERSION}. Nothing was changed." in looked.output
+    assert f"has schema version {schema.VERSION}. Nothing was changed." in looked.output
     assert (tmp_path / DATABASE_NAME).read_bytes() == before
 
 
@@ -91,8 +91,8 @@ def test_a_command_of_a_newer_version_changes_nothing_below_a_bot_that_runs(tmp_
             refused = invoke(tmp_path, "sessions", "list")
         assert isinstance(refused.exception, StorageError)
         said = str(refused.exception)
-        assert f"An earlier version of Confidant runs on {tmp_path}" in said
-        assert "Nothing was changed: start it again with this version first." in said
+        assert f"An earlier version of Confidant is running on {tmp_path}" in said
+        assert "Nothing was changed: restart it with this version first." in said
         assert changed(tmp_path) == before
         assert invoke(tmp_path, "sessions", "list").exit_code == 0  # nobody runs: it is upgraded
         assert backup.tables_of(tmp_path / DATABASE_NAME)[0] == schema.VERSION

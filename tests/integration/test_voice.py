@@ -64,7 +64,6 @@ def reader_of(engine, config):
     return VoiceReader(
         core_of(None, channels=engine.app.core.channels),
         listener=Listener(SpeechApi(config), config.model, agent.committer, agent.allowance),
-        marks=None,
         speech=Tries("speech", system_clock),
     )
 

@@ -20,8 +20,8 @@ from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import MemorySearch, TranscriptSearch
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox
-from bot.agent.tools.web.fetch import MOST_CHARACTERS, OF_MEMORY, Browser, Limits, WebFetch
-from bot.agent.tools.web.search import Ddgs, Hit, SearchFailed
+from bot.agent.tools.web.fetch import MOST_CHARACTERS, OF_MEMORY, Browser, VisitLimits, WebFetch
+from bot.agent.tools.web.search import Ddgs, SearchFailed, WebHit
 from bot.errors import AddressRefused, ToolError
 from bot.files.opener import Document
 from bot.files.sandbox import Unreadable
@@ -316,7 +316,7 @@ async def test_redirects_without_end_end(browser, site):
     site.pages = {"/": on, **{f"/{number}": on for number in range(100)}}
     with pytest.raises(ToolError, match="from one address to the next"):
         await browser.open(site.url())
-    assert len(site.read) == Limits().redirects + 1
+    assert len(site.read) == VisitLimits().redirects + 1
 
 
 async def test_a_redirect_without_an_address_is_an_error(browser, site):
@@ -361,7 +361,9 @@ async def test_a_certificate_that_proves_nothing_is_told(names):
 
 
 def small(site: Site, names: Names, **limits: Any) -> Browser:
-    return Browser(Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names, limits=Limits(**limits))
+    return Browser(
+        Guard.from_hosts([f"{SITE}:{site.port}"]), lookup=names, limits=VisitLimits(**limits)
+    )
 
 
 def gzipped(text: bytes) -> Handler:
@@ -764,8 +766,8 @@ async def engines(monkeypatch):
 
 async def test_what_the_engines_find_is_found(engines):
     assert set(await Ddgs().search("größe & sinn", 5)) == {
-        Hit("Rust", "https://rust.example/book", "A language for systems."),
-        Hit("Rust: questions", "https://rust.example/faq", "Answers."),
+        WebHit("Rust", "https://rust.example/book", "A language for systems."),
+        WebHit("Rust: questions", "https://rust.example/faq", "Answers."),
     }
     assert ("html.duckduckgo.com", "größe & sinn") in engines.asked
 

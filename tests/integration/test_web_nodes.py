@@ -12,7 +12,7 @@ import pytest
 from adapters.web import nodes
 from adapters.web.channel import ADDRESS, Web
 from bot.channel import Activity, Attachment, HistoryItem, Outbound
-from bot.cluster.signals import Mentioned
+from bot.cluster.signals import InlineEvent
 from bot.coordination import MOST_MENTIONED, Event
 from bot.errors import OutOfSight, StorageError
 from bot.testing import RecordingEngine
@@ -238,7 +238,7 @@ async def test_of_a_long_thought_the_end_is_told_as_far_as_it_fits(chats, each):
         await one.web.activity(ADDRESS, thought)
         assert (await there.until("activity"))["text"].endswith("end")
     ((_, body),) = one.engine.shown
-    told = Mentioned("n" * 100, Event("show", "web", body))
+    told = InlineEvent("n" * 100, Event("show", "web", body))
     assert len(told.payload().encode()) < MOST_MENTIONED
 
 

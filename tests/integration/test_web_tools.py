@@ -211,7 +211,7 @@ def test_doctor_says_that_the_package_is_missing(tmp_path, monkeypatch):
 def test_doctor_says_what_is_read(tmp_path):
     assert "✓ web_fetch reads public addresses\n" in told(tmp_path, "fetch = true")
     hosts = 'fetch = true\ninternal_hosts = ["wiki.example", "10.0.0.7:8080"]'
-    assert "and of this network 10.0.0.7, wiki.example" in told(tmp_path, hosts)
+    assert "on this network, 10.0.0.7, wiki.example" in told(tmp_path, hosts)
 
 
 def test_a_key_is_read_from_the_environment(tmp_path):

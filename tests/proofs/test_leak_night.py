@@ -17,7 +17,7 @@ import pytest
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.night.keeper import Keeper
 from bot.upkeep import nights
-from bot.upkeep.nights import NightModel
+from bot.upkeep.active_session import ActiveSessions
 from tests.proofs import night_tour
 from tests.proofs.canaries import EVERYONE, PEOPLE, Leak, Rules, Setting, Who, World
 from tests.proofs.rounds import rounds, sample
@@ -33,20 +33,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 @pytest.fixture(autouse=True)
 def told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at what the model of chores is shown, as that of the person it is shown for."""
-    start, propose = World.start, NightModel.propose
+    start, ask = World.start, ActiveSessions.ask_chores
     worlds: list[World] = []
 
     async def started(world: World) -> None:
         worlds.append(world)
         await start(world)
 
-    async def shown(model: NightModel, session: Any, conversation: Any, listed: str) -> str:
-        worlds[-1].is_shown("what the night's model is shown", listed, conversation.address)
-        worlds[-1].counts["proposals"] += 1
-        return await propose(model, session, conversation, listed)
+    async def shown(sessions: ActiveSessions, *asked: Any) -> str:
+        _session, conversation, purpose, _system, words = asked
+        if purpose == "night":
+            worlds[-1].is_shown("what the night's model is shown", words, conversation.address)
+            worlds[-1].counts["proposals"] += 1
+        return await ask(sessions, *asked)
 
     monkeypatch.setattr(World, "start", started)
-    monkeypatch.setattr(NightModel, "propose", shown)
+    monkeypatch.setattr(ActiveSessions, "ask_chores", shown)
 
 
 @pytest.mark.proof

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from bot.clock import DAY_MS
 from bot.config import BackupConfig
 from bot.storage import backup_state, sqlite
-from bot.storage.backup_state import BackupState, Record, Trouble
+from bot.storage.backup_state import BackupState, JobRecord, Trouble
 from bot.storage.sqlite import SqliteTransaction
 from tests.support import NOON
 
 HOUR = 3_600_000
 CONFIG = BackupConfig(folder=Path("/mnt"), every_hours=6, test_days=7)
-GOOD = Record(NOON, "a.backup", 7)
+GOOD = JobRecord(NOON, "a.backup", 7)
 MOMENTS = st.integers(0, 10 * DAY_MS)
 
 
@@ -38,7 +38,7 @@ MOMENTS = st.integers(0, 10 * DAY_MS)
         (BackupState("x", GOOD), 0, CONFIG.model_copy(update={"test_days": 0}), ()),
         (BackupState("x", GOOD.failed("full", NOON), GOOD), 0, CONFIG, ("failing",)),
         (BackupState("x", GOOD, GOOD.failed("torn", NOON)), 0, CONFIG, ("test_failed",)),
-        (BackupState().with_record("made", Record().failed("full", NOON)), 0, CONFIG,
+        (BackupState().with_record("made", JobRecord().failed("full", NOON)), 0, CONFIG,
          ("failing", "never_made")),
     ],
 )  # fmt: skip
@@ -74,12 +74,12 @@ def test_a_failure_keeps_what_succeeded_and_since_when_it_fails():
     twice = once.failed("gone", NOON + 2)
     assert (twice.at, twice.archive) == (GOOD.at, GOOD.archive)
     assert (twice.failing_since, twice.failed_at, twice.failure) == (NOON + 1, NOON + 2, "gone")
-    assert twice.succeeded("b.backup", 8, NOON + 3) == Record(NOON + 3, "b.backup", 8)
+    assert twice.succeeded("b.backup", 8, NOON + 3) == JobRecord(NOON + 3, "b.backup", 8)
 
 
 @given(at=MOMENTS, failed=MOMENTS, now=MOMENTS, every=st.integers(1, 30))
 def test_it_is_always_due_again(at: int, failed: int, now: int, every: int):
-    record = Record(at, failed_at=failed)
+    record = JobRecord(at, failed_at=failed)
     period = every * HOUR
     # However the clock was set, it never takes longer than all that it waits for.
     assert record.is_due(now + period + max(at, failed) + HOUR, period, HOUR)

@@ -24,7 +24,6 @@ from adapters.web import hooks
 from bot.agent import offline, recall
 from bot.agent.models import capabilities, output, wire
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory, provenance
-from bot.agent.tools import search as searching
 from bot.agent.tools.mcp import servers
 from bot.agent.tools.search import MAX_QUERY
 from bot.agent.tools.web import fetch
@@ -62,6 +61,7 @@ SHORT = {
     "bot.importing.openclaw.people._FILE": 255,  # the name of a file
     "bot.sessions.erasing._FROM": 600,  # a line of ours, with a name of at most MAX_QUOTE
     "bot.importing.openclaw.transcripts._FILE": 255,
+    "bot.memory.index.row_store.tables": 500,  # our own SQL
     "bot.memory.night.rules._TABLE": 300,  # MOST_SLOTS
     "bot.storage.schema._DEMANDS": 500,  # our own SQL
 }
@@ -72,7 +72,6 @@ MADE: dict[str, Callable[[], Iterable[re.Pattern]]] = {
         re.compile(each) for at, of, _ in capabilities._WAYS for each in (at, of)
     ],
     "bot.agent.models.output._marker": lambda: held((output._MARKERS, output._PART, output._REST)),
-    "bot.agent.tools.search._pattern": lambda: [searching._pattern("nextcloud_talk")],
     "bot.channel.kit.markdown_html.is_allowed_maths": lambda: map(
         re.compile, markdown_html._VALUES.values()
     ),
@@ -89,6 +88,7 @@ CALLED = {
     "bot.channel.config.check_patterns": "",  # the owner's own; it looks at nothing
     "bot.channel.kit.text._torn": "bot.channel.kit.text.split",
     "bot.context.sentences.phrases": "bot.context.wishes.read",
+    "bot.context.sentences.requests.whole": "bot.context.wishes.asks_to_read",
     "bot.dashboard.conversations.marked": "bot.dashboard.conversations.marked",
     "bot.portability.schedule.found": "",  # names in the owner's folder of backups
     "bot.sessions.time_words.compiled": "bot.sessions.due_time.parse",

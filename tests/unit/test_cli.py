@@ -1,6 +1,7 @@
 """The command line: help, how it is called, what it logs and what it loads."""
 
 import ast
+import gc
 import importlib
 import os
 import re
@@ -22,6 +23,7 @@ from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from bot import __version__
+from bot.cli import startup
 from bot.cli.main import COMMANDS, Tree, cli, loaded
 from bot.imports import without
 from bot.invocation import called
@@ -371,7 +373,7 @@ def command(*words: str) -> str:
 
 def test_a_start_loads_nothing_that_only_might_be_needed():
     loaded = loaded_by(
-        "from bot.cli import logger; logger.load(); import bot.cli.serve\n"
+        "from bot.cli import startup; startup.load_log(); import bot.cli.serve\n"
         "from bot import settings\n"
         "from bot.agent.models.registry import configured\n"
         "config = settings.config_model(settings.installed_channels())()\n"
@@ -396,7 +398,7 @@ def test_the_options_of_a_channel_load_nothing_that_only_its_bots_need(channel, 
 
 def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
     loaded = loaded_by(
-        "from bot.cli import logger; logger.load()\n"
+        "from bot.cli import startup; startup.load_log()\n"
         "from adapters.telegram import TelegramConfig, plugin; plugin.create(TelegramConfig())"
     )
     assert packages(loaded) & (LATER | {"rich"}) == {"httpx", "telegram"}
@@ -404,19 +406,19 @@ def test_telegram_loads_its_sdk_without_what_is_not_used_of_it():
 
 def test_no_sdk_of_models_is_loaded_before_a_service_needs_it():
     loaded = loaded_by(
-        "from bot.cli import logger; logger.load()\n"
+        "from bot.cli import startup; startup.load_log()\n"
         "from bot.agent.models import anthropic, connection, openai, registry"
     )
     assert packages(loaded) & LATER == set()
 
 
 def test_the_log_is_loaded_without_what_shows_errors_in_colour():
-    code = "from bot.cli import logger; logger.load(); import structlog.dev, structlog.tracebacks"
+    code = "from bot.cli import startup; startup.load_log(); import structlog.tracebacks"
     assert packages(loaded_by(code)) & {"rich", "pygments"} == set()
 
 
 def test_tables_are_drawn_with_what_the_log_goes_without():
-    code = "from bot.cli import logger; logger.load(); from rich.table import Table; Table()"
+    code = "from bot.cli import startup; startup.load_log(); from rich.table import Table; Table()"
     assert "rich.table" in loaded_by(code)
 
 
@@ -514,3 +516,22 @@ def test_nothing_stays_in_the_way_after_an_error():
     with pytest.raises(ZeroDivisionError), without("taken_along"):
         raise ZeroDivisionError
     assert sys.meta_path == before
+
+
+@pytest.fixture
+def _collector_as_before():
+    threshold = gc.get_threshold()
+    yield
+    gc.set_threshold(*threshold)
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_collector_as_before")
+def test_no_garbage_is_collected_while_the_program_loads_nor_later_in_what_was_loaded():
+    startup.hold()
+    assert not gc.isenabled()
+    before, kept = gc.get_freeze_count(), [[] for _ in range(1000)]
+    startup.settle()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > before + len(kept)
+    assert gc.get_threshold()[0] == startup.NEW_OBJECTS

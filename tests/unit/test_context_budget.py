@@ -179,7 +179,6 @@ def test_memory_is_saved_no_later_than_room_is_made(state, failed_at):
 
 
 DEFAULTS = ContextConfig()
-OPEN = ContextConfig(context_tokens=2_000_000)
 
 WINDOWS = st.integers(16_000, 2_000_000)
 OUTPUTS = st.integers(1, 200_000)
@@ -308,19 +307,6 @@ def test_a_reply_fits_between_where_a_summary_begins_and_where_one_must_be_waite
     assert window - usual.hard >= min(max_output, window // 8, 10_000)
 
 
-def test_the_reference_window_saves_at_176_000_and_compacts_above_180_000():
-    shares = budget(resolve(200_000, OPEN, "m").tokens, OPEN, 8192)
-    flushes = [
-        used
-        for used in range(175_990, 176_010)
-        if should_flush(used, shares, flushed_in_cycle=False, enabled=True)
-    ]
-    compacts = [
-        used for used in range(179_990, 180_010) if should_compact(used, shares, held=False)
-    ]
-    assert (flushes[0], compacts[0]) == (176_000, 180_001)
-
-
 @pytest.mark.parametrize("window", [16_000, 32_000, 200_000, 1_000_000])
 def test_full_is_where_compaction_begins(window):
     shares = shared(window)
@@ -416,11 +402,6 @@ PARTS = st.lists(
 )
 def test_a_bar_is_empty_for_nothing_and_full_only_when_it_is(percent, blocks):
     assert bar(percent) == "█" * blocks + "░" * (20 - blocks)
-
-
-@given(st.integers(-10, 200), st.integers(0, 60))
-def test_a_bar_is_as_wide_as_asked(percent, width):
-    assert len(bar(percent, width)) == width
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +13,13 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from bot.channel import Finding
+from bot.config import BackupConfig
+from bot.doctor import storage
 from bot.errors import ModelAuth, ModelRateLimited
-from bot.health import LATELY_MS, SURE_MS, Check, Outage, Readiness, Tries
+from bot.health import LATELY_MS, SURE_MS, Check, Outage, Readiness, Tries, worst
+from bot.storage.backup_state import BackupState, JobRecord
 from bot.views.findings import told
+from tests.support import NOON
 
 MINUTE = 60_000
 
@@ -54,7 +59,7 @@ def test_it_is_said_by_what_they_fail_and_nothing_the_service_wrote():
         replies.note(ModelAuth("key sk-secret is wrong"))
     detail = told(replies.check().finding, "en").text
     assert detail.startswith(
-        "The last 3 replies failed. The model's service does not accept the key."
+        "the last 3 replies failed. The model's service does not accept the key."
     )
     assert "secret" not in detail
 
@@ -186,3 +191,38 @@ async def test_a_look_that_fails_is_down_for_everybody_and_tells_nothing(monitor
     assert {report.state for report in found} == {"down"}
     assert "secret" not in str(found)
     assert [each["event"] for each in logs] == ["health.failed"]
+
+
+# The doctor on full backups.
+
+DAY = 86_400_000
+FOLDER = BackupConfig(folder=Path("/mnt/usb"))
+MADE = JobRecord(at=NOON - DAY // 2, archive="one.backup", size=1)
+TESTED = JobRecord(at=NOON - DAY)
+
+
+@pytest.mark.parametrize(
+    ("config", "state", "said"),
+    [
+        (BackupConfig(), BackupState(), [("warning", "no backup is kept on another disk")]),
+        (FOLDER, BackupState(), [("warning", "no full backup in /mnt/usb yet")]),
+        (FOLDER, BackupState(made=MADE), [("warning", "no backup has been test-restored yet")]),
+        (FOLDER, BackupState(made=MADE, tested=TESTED), [("ok", "on 2026-11-")]),
+        (FOLDER, BackupState(made=MADE.failed("the disk is gone", NOON), tested=TESTED),
+         [("error", "no full backup could be made in /mnt/usb: the disk is gone")]),
+        (FOLDER, BackupState(made=JobRecord(at=NOON - 3 * DAY), tested=TESTED),
+         [("error", "the latest full backup is from 2026-11-")]),
+        (FOLDER, BackupState(made=MADE, tested=TESTED.failed("it is cut off", NOON)),
+         [("error", "cannot be restored: it is cut off")]),
+    ],
+)  # fmt: skip
+def test_the_doctor_tells_each_trouble_of_full_backups_with_what_to_do(config, state, said):
+    found = [told(each, "en") for each in storage.backups_of_everything(state, config, NOON)]
+    assert [each.level for each in found] == [level for level, _ in said]
+    assert [part in each.text for each, (_, part) in zip(found, said, strict=True)] == [True]
+    assert [bool(each.fix) for each in found] == [each.level != "ok" for each in found]
+
+
+def test_the_worst_of_nothing_is_well():
+    assert worst(()) == "ok"
+    assert worst(storage.backups_of_everything(BackupState(), FOLDER, NOON)) == "warning"

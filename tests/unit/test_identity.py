@@ -28,7 +28,7 @@ from bot.identity import (
 )
 from bot.identity.view import folder_name
 from bot.sessions import links, pairing
-from bot.sessions.links import VALID_MS, Offer
+from bot.sessions.links import VALID_MS, LinkCode
 from bot.settings import config_model
 from bot.storage.sqlite import _connect_and_migrate
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -235,8 +235,8 @@ ADA_SEAT, THERE, EVE = ("telegram", "42"), ("discord", "77"), ("nct", "eve")
 SEATS = st.tuples(st.sampled_from(["t", "d"]), st.sampled_from(["1", "2", "3"]))
 
 
-def offered(person: str = "telegram:42", code: str = "ABCDEFGH", root=ADA_SEAT) -> Offer:
-    return Offer(person, code, root, Address("telegram", "default", "c42"), "key", "en")
+def offered(person: str = "telegram:42", code: str = "ABCDEFGH", root=ADA_SEAT) -> LinkCode:
+    return LinkCode(person, code, root, Address("telegram", "default", "c42"), "key", "en")
 
 
 def link(seat=THERE, root=ADA_SEAT) -> Link:

@@ -36,7 +36,7 @@ from bot.sessions import inbox
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, says
 from tests.fakes.nodes import FakeNode, joined
-from tests.support import beside, core_of, until
+from tests.support import beside, core_of, limits_of, until
 
 NAME = "memory/default"
 ADA = Address("memory", "default", "ada")
@@ -489,14 +489,12 @@ async def run(pieces: tuple[str, ...]) -> tuple[TurnResult, list[str]]:
     drafts: list[str] = []
     view = MemoryView(space="", keys=(), private=False)
     request = TurnRequest(
-        model=Pieces(pieces=pieces),
-        model_name="pieces",
+        limits=limits_of(Pieces(pieces=pieces)),
         system="",
         history=(),
         messages=(Message("user", (Text("hello"),)),),
         context=ToolContext(view, "s", datetime(2026, 11, 21, tzinfo=UTC)),
         language="en",
-        max_tokens=100,
         max_steps=1,
         timeout=60,
     )

@@ -671,7 +671,7 @@ def test_each_wish_of_a_message_is_one():
 @pytest.mark.parametrize("text", FIND)
 def test_a_question_is_looked_for(text: str):
     assert understand(text) == Intent("find", (text,))
-    assert not wishes.asks_for_notes(text)
+    assert wishes.asks_to_read(text) == ""
 
 
 @pytest.mark.parametrize(

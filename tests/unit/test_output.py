@@ -125,13 +125,13 @@ def test_how_a_reply_is_cut_changes_nothing(written: str, data: st.DataObject):
 
 
 def filtered(pieces: Sequence[str], *, waits: bool = False) -> tuple[str, str, list[str]]:
-    output, shown, thought = OutputFilter(OFFERED, waits=waits), "", ""
+    thoughts: list[str] = []
+    output, shown = OutputFilter(OFFERED, thoughts, waits=waits), ""
     for piece in (*pieces, None):
         words = output.end() if piece is None else output.feed(piece)
         shown = words if output.replaced else shown + words
-        thought += output.thought()
     assert shown == output.text  # what is shown in the end is what is stored, and nothing twice
-    return shown, thought, [call.name for call in output.calls]
+    return shown, "".join(thoughts), [call.name for call in output.calls]
 
 
 @given(st.text(st.sampled_from("ab .\n*_#-(1"), max_size=60))
@@ -140,7 +140,7 @@ def test_a_reply_without_a_marker_comes_as_it_is(written: str):
 
 
 def test_a_model_that_once_wrote_only_the_end_of_a_thought_is_waited_for():
-    output = OutputFilter(OFFERED, waits=True)
+    output = OutputFilter(OFFERED, [], waits=True)
     assert output.feed("The user says hello.\n") == ""
     assert output.feed("</think>\n\nHel") == "Hel"
     assert filtered(["Hello ", "there!"], waits=True)[0] == "Hello there!"

@@ -18,7 +18,7 @@ from bot.channel import ChannelConfig, reveal
 from bot.config import Config
 from bot.errors import ConfigError
 from bot.settings import config_model, sources
-from bot.settings.changes import MOST_KEPT, Change, SharedSettings, Step
+from bot.settings.changes import MOST_KEPT, SettingsChange, SharedSettings, Step
 from bot.settings.fields import env_name, is_live, is_shared, tables
 from bot.settings.loader import FOLDERS, toml_value
 from scripts.docs import reference_toml
@@ -512,8 +512,8 @@ NAME = ("agent", "name")
 OWNER = ("session", "owner_name")
 
 
-def change(number: int, *steps: Step) -> Change:
-    return Change(f"{number:016x}", number, steps)
+def change(number: int, *steps: Step) -> SettingsChange:
+    return SettingsChange(f"{number:016x}", number, steps)
 
 
 @given(st.lists(st.tuples(st.sampled_from([NAME, OWNER]), st.none() | st.text(min_size=1))))

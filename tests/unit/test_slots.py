@@ -19,7 +19,7 @@ class Place:
 
     def __init__(self, of: Slots, name: str, log: list[str], *, chore: bool = False) -> None:
         self.leave = asyncio.Event()
-        self.call: slots.Call | None = None
+        self.call: slots.SlotCall | None = None
         self._slots, self._name, self._log, self._chore = of, name, log, chore
         self.task = asyncio.create_task(self._run())
 

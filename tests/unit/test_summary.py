@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bot.agent.models import Reply, Request
 from bot.agent.offline import OfflineModel
 from bot.context import quoting, sentences, tokens
-from bot.context.history import History, Line, size_of
+from bot.context.history import History, HistoryMessage, size_of
 from bot.context.quoting import Said
 from bot.errors import (
     CompactionFailed,
@@ -370,8 +370,8 @@ def test_what_holds_no_more_than_questions_is_told_from_the_rest(text: str, *, o
 FACTORS = st.floats(0.5, 3.0)
 
 
-def line(number: int, message: Message) -> Line:
-    return Line(f"s.{number}", number, message)
+def line(number: int, message: Message) -> HistoryMessage:
+    return HistoryMessage(f"s.{number}", number, message)
 
 
 @st.composite
@@ -386,12 +386,12 @@ def turns(draw: st.DrawFn) -> list[Message]:
 
 
 @st.composite
-def lines_said(draw: st.DrawFn) -> list[Line]:
+def lines_said(draw: st.DrawFn) -> list[HistoryMessage]:
     messages = [m for turn in draw(st.lists(turns(), min_size=1, max_size=6)) for m in turn]
     return [line(number, message) for number, message in enumerate(messages, 1)]
 
 
-def weight(lines: list[Line]) -> int:
+def weight(lines: list[HistoryMessage]) -> int:
     return sum(size_of(each.message) for each in lines)
 
 
@@ -475,7 +475,7 @@ def test_only_words_of_a_person_begin_a_turn():
     assert not Message("assistant", (Text("hello"),)).begins_turn
 
 
-def reported_as(reported: int, lines: list[Line]) -> History:
+def reported_as(reported: int, lines: list[HistoryMessage]) -> History:
     history = History(lines)
     history.extend([], reported)
     return history

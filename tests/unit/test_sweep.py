@@ -19,7 +19,7 @@ from bot.errors import StorageFull
 from bot.identity import ConversationResolver, Policy
 from bot.sessions import inbox, store
 from bot.sessions.entries import NewEntry
-from bot.sessions.store import Counted, Session
+from bot.sessions.store import Session, TurnCounts
 from bot.storage import sqlite
 from bot.storage.sqlite_sql import SqliteTransaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -124,7 +124,7 @@ class World:
 
         def work(unit: UnitOfWork) -> None:
             said = [NewEntry("message", "user", "hi"), NewEntry("message", "assistant", "hello")]
-            unit.append(session_id, said, Counted(turns=1))
+            unit.append(session_id, said, TurnCounts(turns=1))
             inbox.done(unit.tx, [row], now)
 
         await self.committer.commit(now, work)

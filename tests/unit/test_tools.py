@@ -401,7 +401,7 @@ def test_of_a_list_with_rubbish_in_it_the_tools_that_have_a_name_are_handed_on()
         "inputSchema": {**OBJECT, "properties": {}},
         "annotations": {"readOnlyHint": True},
     }
-    assert b == {"name": "b", "description": "", "inputSchema": UNUSABLE}
+    assert b == {**a, "name": "b", "inputSchema": UNUSABLE, "annotations": {"readOnlyHint": False}}
     assert len(c["description"]) <= 2 * MAX_DESCRIPTION
     for other in ({"tools": {"a": 1}}, {"tools": None}, {}):
         assert reduced("tools/list", other) == {"tools": []}

@@ -19,7 +19,7 @@ from bot.agent.session_cache import CachedSession, SessionCache
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnRequest, spoken
-from bot.context.history import History, Line
+from bot.context.history import History, HistoryMessage
 from bot.coordination import Event
 from bot.errors import ModelContextFull, ModelError, ModelOverloaded, ModelRefused, ModelTimeout
 from bot.identity import MANY
@@ -35,7 +35,7 @@ from bot.testing import ScriptedModel, calls, says
 from bot.unit_of_work import UnitOfWork
 from tests.fakes.nodes import FakeNode, joined
 from tests.fakes.time_limits import TimeIsUp
-from tests.support import FakeClock, until
+from tests.support import FakeClock, limits_of, until
 
 ASKED = Message("user", (Text("hello"),))
 
@@ -43,15 +43,12 @@ ASKED = Message("user", (Text("hello"),))
 def turn(model: ScriptedModel, *, timeout: float = 10, max_steps: int = 4) -> Turn:
     view = MemoryView(space="", keys=(), private=False)
     request = TurnRequest(
-        model=model,
-        model_name="scripted",
+        limits=limits_of(model),
         system="",
-        tools=(),
         history=(),
         messages=(ASKED,),
         context=ToolContext(view=view, session_id="s", now=datetime(2026, 11, 21, tzinfo=UTC)),
         language="en",
-        max_tokens=1000,
         max_steps=max_steps,
         timeout=timeout,
     )
@@ -368,12 +365,14 @@ def test_pictures_push_out_the_conversations_that_were_used_least(monkeypatch) -
         cache.note(session_of(f"s{number}"))
         live = cache._known(f"s{number}")
         picture = Picture("image/png", "ref", "x" * 300_000)
-        live.history.extend([Line("e", 1, Message("user", (picture,)))])
+        live.history.extend([HistoryMessage("e", 1, Message("user", (picture,)))])
         cache.settle(live)
         kept.append(live)
         assert cache._live.currsize <= 1_000_000
     assert [cache.holds(live) for live in kept] == [False] * 17 + [True] * 3
-    kept[-1].history.extend([Line("e", 1, Message("user", (Picture("a", "b", "x" * 2_000_000),)))])
+    kept[-1].history.extend(
+        [HistoryMessage("e", 1, Message("user", (Picture("a", "b", "x" * 2_000_000),)))]
+    )
     cache.settle(kept[-1])  # larger than all there is: it is there alone
     assert [cache.holds(live) for live in kept] == [False] * 19 + [True]
 
@@ -408,7 +407,9 @@ async def test_the_writers_thread_may_look_while_others_come_and_go() -> None:
 
 
 VIEW = MemoryView("people/ada", (PLACE.key,), private=True, people=("ada",))
-COUNTED = store.Counted(input_tokens=5, cached_tokens=4, output_tokens=3, context_tokens=9, turns=1)
+COUNTED = store.TurnCounts(
+    input_tokens=5, cached_tokens=4, output_tokens=3, context_tokens=9, turns=1
+)
 
 Change = Callable[[Transaction, Session], object]
 
@@ -599,7 +600,7 @@ async def test_a_figure_that_cannot_be_is_not_believed_and_the_turn_goes_on(repo
 
 
 def test_a_conversation_that_was_counted_wrongly_is_as_full_as_it_is():
-    history = History([Line("1", 0, ASKED)], known=400_000)
+    history = History([HistoryMessage("1", 0, ASKED)], known=400_000)
     assert history.used(1_000, 1.0) < 1_100
     history.extend([], 350_000)
     assert history.used(1_000, 1.0) < 1_100

@@ -181,7 +181,7 @@ def test_one_value_that_cannot_be_read_is_as_if_it_were_not_there(tx: Transactio
         keep(tx, key, stored, NOON)
     assert recovery.latest(tx) is None
     assert backup_state.read(tx) == backup_state.BackupState()
-    assert (urgent._last(tx), urgent.downs(tx)) == (urgent.Last(), [])
+    assert (urgent._last(tx), urgent.downs(tx)) == (urgent.LastMessage(), [])
     found = nights.of_space(tx, "main")
     assert found == nights.Record()
 

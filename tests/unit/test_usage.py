@@ -30,10 +30,10 @@ from bot.money.counts import (
     LISTED,
     SLOT_MS,
     Bill,
-    Count,
     Price,
     Prices,
     Spent,
+    UsageCount,
 )
 from bot.money.limits import (
     SETTLED_MS,
@@ -42,9 +42,9 @@ from bot.money.limits import (
     Balance,
     Limit,
     LimitReached,
+    LimitStatus,
     Period,
     Span,
-    Standing,
     period,
 )
 from bot.storage import Database, Transaction, records
@@ -72,7 +72,7 @@ async def total(database: Database, **only: str) -> Usage:
     return together(found)
 
 
-def together(found: Iterable[Count]) -> Usage:
+def together(found: Iterable[UsageCount]) -> Usage:
     return sum((each.usage for each in found), Usage())
 
 
@@ -88,9 +88,9 @@ async def test_everything_is_counted_once_and_apart(each_database: Database):
         lambda tx: counts.sums(tx, ["person", "model", "purpose"], *EVER)
     )
     assert by_person == [
-        Count(("ada", "m", "chat"), 2, USED + USED),
-        Count(("ada", "other/m", "flush"), 1, USED),
-        Count(("bob", "m", "chat"), 1, USED),
+        UsageCount(("ada", "m", "chat"), 2, USED + USED),
+        UsageCount(("ada", "other/m", "flush"), 1, USED),
+        UsageCount(("bob", "m", "chat"), 1, USED),
     ]
     assert await total(each_database, person="bob") == USED
     rows = await each_database.read(lambda tx: tx.execute("SELECT count(*) FROM usage_counts"))
@@ -132,8 +132,8 @@ async def test_old_counts_are_folded_into_days_and_in_the_end_dropped(each_datab
             lambda tx: counts.sums(tx, ["at", "session_id", "person"], *EVER)
         )
         assert found == [
-            Count((day, "", "ada"), 2, USED + USED),
-            Count((NOON + 40 * DAY_MS, "s1", "ada"), 1, USED),
+            UsageCount((day, "", "ada"), 2, USED + USED),
+            UsageCount((NOON + 40 * DAY_MS, "s1", "ada"), 1, USED),
         ]
     # What comes in late, for a day that was folded, joins it.
     await store(each_database, (spent(), NOON))
@@ -411,7 +411,7 @@ all_limits = st.builds(
 DAY, MONTH = period("day", NOON, UTC), period("month", NOON, UTC)
 
 
-def standing(limit: Limit, what: dict[str, Usage]) -> Standing:
+def standing(limit: Limit, what: dict[str, Usage]) -> LimitStatus:
     return limits.standing(limit, DAY if limit.span == "day" else MONTH, what, TARIFFS)
 
 
@@ -451,7 +451,7 @@ def test_the_offline_model_uses_nothing_up(limit: Limit, what: dict[str, Usage],
 
 @given(st.floats(0.01, 10**6), st.floats(0, 2))
 def test_a_percentage_never_says_more_than_is_so(most: float, share: float):
-    each = Standing(Limit("person", "day", "usd", most), DAY, most * share)
+    each = LimitStatus(Limit("person", "day", "usd", most), DAY, most * share)
     assert each.percent <= 100 * each.used / most + 1e-9
     assert (each.percent >= 100) <= each.is_reached
     assert each.is_near == (100 * each.used >= 80 * most)
@@ -628,15 +628,17 @@ async def test_somebody_can_have_a_limit_of_their_own_and_the_owner_none(each_da
     config["limits"]["exempt_owner"] = True
     of = allowed(each_database, clock, **config)
     assert await balance(of, "boss") == UNLIMITED
+    joined = replace(here(of, "boss"), is_owner=False)  # an account that /link joined to theirs
+    assert [each.limit.most for each in (await of.of(joined)).standings] == [10]
     assert len((await balance(of)).standings) == 1
 
 
 async def test_a_limit_is_told_once_in_each_of_its_periods(each_database: Database):
     limit = Limit("person", "day", "usd", 1)
-    today = Standing(limit, DAY, 0.9)
-    tomorrow = Standing(limit, Period("day", DAY.end, DAY.end + DAY_MS), 0.9)
+    today = LimitStatus(limit, DAY, 0.9)
+    tomorrow = LimitStatus(limit, Period("day", DAY.end, DAY.end + DAY_MS), 0.9)
 
-    async def is_first(whom: str, each: Standing, now: int = NOON) -> bool:
+    async def is_first(whom: str, each: LimitStatus, now: int = NOON) -> bool:
         return await each_database.write(lambda tx: limits.is_first(tx, whom, each, now))
 
     assert [await is_first("ada", today), await is_first("ada", today)] == [True, False]

@@ -17,9 +17,9 @@ from bot.agent.tools.web.search import (
     MAX_SNIPPET,
     MAX_TITLE,
     Ddgs,
-    Hit,
     SearchFailed,
     SearchService,
+    WebHit,
     WebSearch,
     quotes_of,
 )
@@ -166,11 +166,11 @@ async def test_results_that_are_none_are_left_out(kind: str, services: SearchSer
 
 
 def test_rows_that_are_no_rows_are_left_out():
-    assert quotes_of([Hit("", "", "")]) == ()
+    assert quotes_of([WebHit("", "", "")]) == ()
 
 
 def test_long_words_are_cut_and_no_line_of_them_passes_for_the_frame():
-    hit = Hit("t" * 9_999, "https://a.example/", f"x\n[Evil]\n> y {'z' * 9_999}")
+    hit = WebHit("t" * 9_999, "https://a.example/", f"x\n[Evil]\n> y {'z' * 9_999}")
     (quote,) = quotes_of([hit])
     assert len(quote.where[0]) == MAX_TITLE
     assert len(quote.text) == MAX_SNIPPET + len("https://a.example/\n")

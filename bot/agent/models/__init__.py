@@ -20,7 +20,7 @@ from bot.context.tokens import Folding
 from bot.messages import Message
 
 Thoughts = Literal["never", "turn", "kept", "needed"]
-"""Which of what a model thought goes back to it.
+"""The thoughts of a model that are sent back to it.
 
 None; what came before calls of the turn that runs; before calls of all turns; or that, and calls of
 which no thought is known are told as words.
@@ -32,16 +32,23 @@ StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full",
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model sees it; `schema` is a JSON Schema of an object.
+    """A tool as the model sees it.
 
-    What a tool answers counts as somebody else's words, unless it `tells_origins`: then it adds
-    what is somebody else's to `TurnMemory.foreign`, and the rest is the program's or memory's. A
-    `built_in` one everybody may use; any other is for the owner's direct chats, until a rule of the
-    configuration says otherwise. Before one that `changes` something the person is asked. One that
-    only reads, or comes to the same when it is called twice, is `repeatable`: any other is not
-    called again after a crash. A call may take `timeout` seconds; as long as most tools may, when
-    that is None. `short` is the same in few words, for a small window or a model that reads slowly;
-    one without is left out there. One `of_memory` is offered only where there is a memory.
+    Attributes:
+        name: letters, digits, `_` and `-`.
+        description: what it does, for the model.
+        schema: a JSON Schema of an object.
+        tells_origins: it adds what is somebody else's to `TurnMemory.foreign`, and the rest of its
+            answer is the program's or memory's; without this all of it is somebody else's words.
+        built_in: everybody may use it. Any other is for the owner's direct chats, until a rule of
+            the configuration says otherwise.
+        changes: the person is asked before it is called.
+        timeout: seconds for a call; None is as long as most tools may take.
+        short: the same in few words, for a small window or a model that reads slowly; a tool
+            without is left out there.
+        repeatable: it only reads, or comes to the same when it is called twice. Any other is not
+            called again after a crash.
+        of_memory: it is offered only where there is a memory.
     """
 
     name: str
@@ -88,22 +95,35 @@ class Usage:
 class Request:
     """Everything a model needs for one reply.
 
-    `system` and `tools` are byte-stable within a session so that prompt caches hit. `language` is
-    the person's ("en", "zh"), `purpose` what the reply is for, `now` the time on the person's
-    clocks, `begins` the first of `messages` that this turn answers, `cite`
-    whether files may be named and `said` the conversation that is to be summarised or saved: a real
-    model takes these from the prompt, the offline one from here. Without `may_call` the reply is to
-    be words alone, although tools are listed. No pause between tries lasts beyond `deadline`, by
-    the running loop's clock. `on_usage` hears what the service says of its tokens before the reply
-    is whole: should it end before that, this is what counts. `on_asked` hears the full name of each
-    model that is asked, where others may stand in for the first; empty when one is asked once more.
-    `on_thought` hears what the model thinks on its way, in pieces: it is no part of the reply.
-    `folding` is that of the conversation whose messages come before `begins`. `thinking` is how
-    much of it the person asked for; `extra` has the fields that options add to the body. With
-    `must_see` a model that takes no pictures raises `ModelBlind` rather than leave out those of
-    this turn. `tokens` is about how many there are to read, 0 when nobody counted. Somebody waits
-    for what `is_awaited`, although it is a chore. Before the first word the service may be silent
-    for `silence` seconds; None is as long as was configured.
+    `system` and `tools` are byte-stable within a session so that prompt caches hit. What a real
+    model reads in the prompt, the offline one takes from `language`, `now`, `cite` and `said`.
+
+    Attributes:
+        model: its name; the full one for `Models`, the service's own for an adapter.
+        system: the system prompt.
+        messages: the conversation.
+        tools: the tools that are offered.
+        max_tokens: the longest reply to ask for.
+        language: the person's ("en", "zh").
+        purpose: what the reply is for.
+        now: the time on the person's clocks.
+        begins: the index of the first message that this turn answers.
+        cite: files may be named.
+        said: the conversation that is to be summarised or saved.
+        may_call: without it the reply is to be words alone, although tools are listed.
+        deadline: no pause between tries lasts beyond this, by the running loop's clock.
+        must_see: raise `ModelBlind` rather than leave out this turn's pictures.
+        on_usage: hears what the service says of its tokens before the reply is whole; should it end
+            before that, this counts.
+        on_asked: hears the full name of each model that is asked, where others may stand in for the
+            first; empty when one is asked once more.
+        on_thought: hears pieces of what the model thinks, which is no part of the reply.
+        folding: that of the conversation whose messages come before `begins`.
+        thinking: how much of it the person asked for.
+        extra: fields that options add to the body.
+        tokens: about how many there are to read; 0 when nobody counted.
+        is_awaited: somebody waits for it, although it is a chore.
+        silence: seconds without a word before the first one; None is as configured.
     """
 
     model: str
@@ -162,12 +182,14 @@ class Reply:
 class Window:
     """The sizes of a model in tokens; 0 is a window that its service does not tell.
 
-    `assumed` is what is counted with then: 200 000 is the least that any Claude takes.
+    `assumed` is what is counted with then: 200 000 is the least that any Claude takes. `configured`
+    is the window that the operator chose for the service, or 0.
     """
 
     max_input_tokens: int
     max_output_tokens: int
     assumed: int = DEFAULT_WINDOW
+    configured: int = 0
 
 
 UNKNOWN_WINDOW: Final = Window(max_input_tokens=0, max_output_tokens=8_192)

@@ -23,7 +23,6 @@ from bot.agent.models.wire import (
     OPENING,
     Json,
     ReplyReader,
-    TextCall,
     Words,
     arguments_in,
     converted,
@@ -38,7 +37,7 @@ from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, Tool
 
 if TYPE_CHECKING:
     from bot.agent.models.anthropic_client import Client
-    from bot.agent.models.connection import Connection
+    from bot.agent.models.connection import ServiceConnection
 
 
 # Our messages and the Messages API's JSON, both ways. Pure: no SDK, no network.
@@ -203,7 +202,8 @@ class Accumulator(ReplyReader):
 
     def _add(self, index: object, raw: Json) -> _Block:
         is_text = raw["type"] == "text"
-        block = _Block(raw, OutputFilter(self._tools, waits=self._waits) if is_text else None)
+        output = OutputFilter(self._tools, self._thoughts, waits=self._waits) if is_text else None
+        block = _Block(raw, output)
         self._open[index], self._words = block, Words()
         self._blocks.append(block)
         return block
@@ -218,7 +218,6 @@ class Accumulator(ReplyReader):
             block = self._add(index, {"type": kind})
         if block.output is not None:
             words = block.output.feed(self._words.feed(piece))
-            self._thoughts.append(block.output.thought())
             self.replaced = block.output.replaced
             if self.replaced:
                 words = self._text()
@@ -236,7 +235,6 @@ class Accumulator(ReplyReader):
         """The words that were held back until the last."""
         outputs = [block.output for block in self._blocks if block.output is not None]
         rest = "".join([output.end() for output in outputs])
-        self._thoughts += [output.thought() for output in outputs]
         self.replaced = any(output.replaced for output in outputs)
         return self._text() if self.replaced else rest
 
@@ -255,7 +253,7 @@ class Accumulator(ReplyReader):
 
     def _made(self, stop: StopReason) -> Sequence[Block]:
         blocks: list[Block] = []
-        calls: list[TextCall] = []
+        calls: list[ToolUse] = []
         for block in self._blocks:
             if block.output is not None:
                 calls += block.output.calls
@@ -296,7 +294,7 @@ class AnthropicModel(ServiceModel):
     reader = Accumulator
     known_names = KNOWN_NAMES
     _sdk: asyncio.Task[None] | None = None  # loads the SDK
-    _client: Callable[[Connection, str], Client] | None = None  # that of a connection
+    _client: Callable[[ServiceConnection, str], Client] | None = None  # that of a connection
 
     def usual(self, model: str) -> Capabilities:
         """The capabilities assumed of a model: known ones also tell their thoughts if asked."""
@@ -316,7 +314,7 @@ class AnthropicModel(ServiceModel):
 
     @asynccontextmanager
     async def opened(
-        self, connection: Connection, body: bytes, silence: float | None
+        self, connection: ServiceConnection, body: bytes, silence: float | None
     ) -> AsyncGenerator[AsyncIterator[Json]]:
         """The events of a reply; while the SDK is still being loaded they come without it."""
         client = self._client

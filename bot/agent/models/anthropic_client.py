@@ -14,7 +14,7 @@ import aiohttp
 import anthropic
 import httpx2
 
-from bot.agent.models.connection import MOST_REFUSAL, Connection, events, limits
+from bot.agent.models.connection import MOST_REFUSAL, ServiceConnection, events, limits
 from bot.agent.models.refusals import ServiceRefused
 from bot.agent.models.wire import Json
 
@@ -26,7 +26,7 @@ _RAW = {"Content-Type": "application/json", "X-Stainless-Raw-Response": "stream"
 class Client:
     """The SDK on a connection. It is closed with that."""
 
-    def __init__(self, way: Connection, key: str) -> None:
+    def __init__(self, way: ServiceConnection, key: str) -> None:
         self._client = anthropic.AsyncAnthropic(
             api_key=key,
             base_url=way.url,

@@ -1,4 +1,4 @@
-"""What a model takes, as its service's refusals told, and requests that keep to it. Pure.
+"""Capabilities of models, learned from refusals, and requests that keep to them. Pure.
 
 A model takes everything until its service says otherwise. What it said counts for a week; what had
 to be found out by leaving things out counts for a day, as it may have been something else.
@@ -214,7 +214,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedLimit:
     """A limit that a service named, 0 for none, and when it was learned (ms).
 
     `guessed` says that it was not told, but that a request came through once this was left out.
@@ -230,7 +230,7 @@ class Learned:
         return is_sane and 0 <= now - self.at <= (DAY_MS if self.guessed else WEEK)
 
 
-Facts = Mapping[str, Learned]  # by cause
+Facts = Mapping[str, LearnedLimit]  # by cause
 
 
 def _without(able: Capabilities, limits: Mapping[str, int]) -> Capabilities:
@@ -241,7 +241,11 @@ def _without(able: Capabilities, limits: Mapping[str, int]) -> Capabilities:
 
 def known(usual: Capabilities, facts: Facts, now: int) -> Capabilities:
     """The capabilities of a model, by what was learned of it."""
-    return _without(usual, {c: each.number for c, each in facts.items() if each.counts(now)})
+    able = usual
+    for cause, each in facts.items():
+        if each.counts(now):
+            able = able.without(cause, each.number)
+    return able
 
 
 @dataclass(slots=True)
@@ -258,15 +262,13 @@ class Ladder:
     sure: dict[str, int] = field(default_factory=dict[str, int])  # limits by their causes
     halved: set[str] = field(default_factory=set[str])  # of them, those that named no limit
     guessed: tuple[str, ...] = ()
-    _usual: Capabilities = field(init=False)
+    _usual: Capabilities | None = None  # before anything was left out
     _rungs: Iterator[tuple[str, ...]] | None = None
-
-    def __post_init__(self) -> None:
-        self._usual = self.able
 
     def next(self, refusal: Refusal, asked: int) -> bool:
         """Leave out more after such a refusal of a request for `asked` tokens; False at the end."""
         cause, number = refusal.cause, refusal.number
+        self._usual = usual = self._usual or self.able
         is_puzzle = cause in _PUZZLES and not refusal.is_known
         if (is_puzzle or cause not in FINAL) and self._name(refusal):
             return True
@@ -280,7 +282,7 @@ class Ladder:
             return True
         if self._rungs is None:
             self._rungs = iter(self._all_rungs(cause, is_puzzle=is_puzzle or cause in self.sure))
-        told = _without(self._usual, self.sure)
+        told = _without(usual, self.sure)
         for rung in self._rungs:
             able = _without(told, dict.fromkeys(rung, 0))
             if able not in {told, self.able}:
@@ -310,14 +312,16 @@ class Ladder:
     def told(self, now: int) -> Facts:
         """Facts about the model that the service itself told."""
         return {
-            cause: Learned(now, number, guessed=cause in self.halved)
+            cause: LearnedLimit(now, number, guessed=cause in self.halved)
             for cause, number in self.sure.items()
             if cause not in _PASSING
         }
 
     def guesses(self, now: int) -> Facts:
         """Facts about the model inferred from the request that came through."""
-        return {each: Learned(now, guessed=True) for each in self.guessed if each not in _PASSING}
+        return {
+            each: LearnedLimit(now, guessed=True) for each in self.guessed if each not in _PASSING
+        }
 
 
 def _causes(fields: Iterable[str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is known of a service's models for a week: sizes, names, and what they were found to take.
+"""Keeps a service's facts about its models for a week: sizes, names and capabilities.
 
 Nobody waits for the network here longer than a person would: a size that is not known yet is
 fetched in the background while none is told, and an old one serves while it is renewed.
@@ -17,7 +17,7 @@ import structlog
 from pydantic import NonNegativeInt, TypeAdapter
 
 from bot.agent.models import UNKNOWN_WINDOW, Usage, Window
-from bot.agent.models.capabilities import WEEK, Capabilities, Facts, Learned, known
+from bot.agent.models.capabilities import WEEK, Capabilities, Facts, LearnedLimit, known
 from bot.clock import Clock, system_clock
 
 RETRY_AFTER = 600.0  # seconds before a fetch that failed is tried again
@@ -37,7 +37,7 @@ class _Record:
 
 
 _RECORD: Final = TypeAdapter(_Record)
-_FACTS: Final = TypeAdapter(dict[str, Learned])
+_FACTS: Final = TypeAdapter(dict[str, LearnedLimit])
 _NOTHING = _Record()
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Catalog:
             self._learned.setdefault(model, await self._stored(model))
         return known(usual, self._learned[model], self._clock())
 
-    async def learn(self, model: str, facts: Mapping[str, Learned]) -> None:
+    async def learn(self, model: str, facts: Mapping[str, LearnedLimit]) -> None:
         """Keep what was learned of a model, also for the next start and for other processes."""
         if facts:
             learned = {**await self._stored(model), **self._learned.get(model, {}), **facts}

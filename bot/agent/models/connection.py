@@ -111,7 +111,7 @@ _POSTED: Final = {"Content-Type": "application/json"}
 _STREAMED: Final = {**_POSTED, "Accept": "text/event-stream"}
 
 
-class Connection:
+class ServiceConnection:
     """The way to a service at an address, through a proxy where there is one.
 
     No answer leads elsewhere: what is asked holds the key and what was said.

@@ -29,6 +29,7 @@ from bot.agent.models.wire import (
     use_of,
     written_calls,
 )
+from bot.channel.kit.json_access import child, children, mapping
 from bot.errors import ModelBadReply, ModelError, ModelNotFound, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
@@ -189,7 +190,7 @@ class CompletionReader(ReplyReader):
     def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
         """See `ReplyReader`."""
         super().__init__(tools, waits=waits)
-        self._output = OutputFilter(self._tools, waits=waits)
+        self._output = OutputFilter(self._tools, self._thoughts, waits=waits)
         self._thought: dict[str, list[str]] = {}  # by the field it came in
         self._details: list[Json] = []
         self._words, self._thinking = Words(), Words()
@@ -226,11 +227,9 @@ class CompletionReader(ReplyReader):
             thought = [("", _words_of(each.get("text") or each.get("summary"))) for each in details]
         for _, piece in thought[:1]:  # some send the same in both
             self._thoughts.append(self._thinking.feed(piece))
-        return self._shown(self._output.feed(self._words.feed(words))) if words else ""
-
-    def _shown(self, words: str) -> str:
-        self.replaced = self._output.replaced
-        self._thoughts.append(self._output.thought())
+        if words:
+            words = self._output.feed(self._words.feed(words))
+            self.replaced = self._output.replaced
         return words
 
     def _call(self, delta: Json) -> None:
@@ -259,7 +258,9 @@ class CompletionReader(ReplyReader):
 
     def end(self) -> str:
         """The words that were held back until the last."""
-        return self._shown(self._output.end())
+        words = self._output.end()
+        self.replaced = self._output.replaced
+        return words
 
     @property
     def usage(self) -> Usage:
@@ -325,8 +326,7 @@ def _add_detail(details: list[Json], piece: Json) -> None:
 
 def _usage(told: Mapping[str, Any]) -> Usage:
     """The tokens of a call; what was read from a cache is told within those that went in."""
-    details = told.get("prompt_tokens_details")
-    inner = cast("Mapping[str, Any]", details if isinstance(details, Mapping) else {})
+    inner = mapping(told.get("prompt_tokens_details"))
     read = count(inner, "cached_tokens") or count(told, "prompt_cache_hit_tokens")
     written = count(inner, "cache_write_tokens")
     sent = count(told, "prompt_tokens")
@@ -389,8 +389,7 @@ async def sizes(ask: Asks, root: str, model: str) -> Window:
 
 def told_by(entry: Mapping[str, Any]) -> Window:
     """The sizes in an entry of the list of models."""
-    provider = entry.get("top_provider")
-    places = [entry, cast("Json", provider) if isinstance(provider, dict) else {}]
+    places = (entry, mapping(entry.get("top_provider")))
     first = next((n for each in places for n in _counts(each, _INPUT)), 0)
     return Window(first, next((n for each in places for n in _counts(each, _OUTPUT)), 0))
 
@@ -436,7 +435,7 @@ async def _ollama(ask: Asks, root: str, model: str) -> int:
 
 
 async def _running(ask: Asks, root: str, model: str) -> int:
-    loaded = entries(await _answer(ask, f"{root}/api/ps"), "models")
+    loaded = children(await _answer(ask, f"{root}/api/ps"), "models")
     found = (n for each in loaded if _is_named(each, model) for n in _counts(each, _LOADED))
     return next(found, 0)
 
@@ -452,8 +451,8 @@ def _set_window(shown: Mapping[str, Any]) -> int:
 
 
 async def _llama_cpp(ask: Asks, root: str, model: str) -> int:
-    told = (await _answer(ask, f"{root}/props")).get("default_generation_settings")
-    return next(_counts(cast("Json", told) if isinstance(told, dict) else {}, ("n_ctx",)), 0)
+    told = child(await _answer(ask, f"{root}/props"), "default_generation_settings")
+    return next(_counts(told, ("n_ctx",)), 0)
 
 
 async def _lm_studio(ask: Asks, root: str, model: str) -> int:
@@ -466,7 +465,7 @@ async def _lm_studio(ask: Asks, root: str, model: str) -> int:
 
 async def _listed(ask: Asks) -> list[Json]:
     try:
-        return entries(await ask("/models", None))
+        return children(await ask("/models", None), "data")
     except _UNKNOWN:
         return []
 
@@ -477,13 +476,6 @@ async def _answer(ask: Asks, where: str, body: Json | None = None) -> Json:
         return await ask(where, body)
     except ModelError:
         return {}
-
-
-def entries(answer: Mapping[str, Any], name: str = "data") -> list[Json]:
-    """The tables of a list in an answer."""
-    listed: object = answer.get(name)
-    entries = cast("list[object]", listed) if isinstance(listed, list) else []
-    return [cast("Json", each) for each in entries if isinstance(each, dict)]
 
 
 def _is_named(entry: Mapping[str, Any], model: str) -> bool:
@@ -566,7 +558,7 @@ class OpenAIModel(ServiceModel):
         Raises:
             ModelError: it does not tell them.
         """
-        return conversing(entries(await self.ask("/models")))
+        return conversing(children(await self.ask("/models"), "data"))
 
     async def _name(self, model: str) -> str:
         """The name to ask for a model by, where its window was configured."""

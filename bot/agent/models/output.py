@@ -1,4 +1,4 @@
-"""What a model writes, taken apart: the reply, what was thought, and calls written as text. Pure.
+"""Splits a model's output into the reply, its thoughts, and calls written as text. Pure.
 
 `markers.toml` lists what stands around each. A reply that speaks of such a marker, in code or in a
 sentence, is left as it is.
@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final, Literal, cast
 
-from bot.agent.models.wire import Json, TextCall, arguments_in, load
+from bot.agent.models.wire import Json, arguments_in, call_of, load
+from bot.channel.kit.json_access import mapping
+from bot.messages import ToolUse
 
 # Calls of tools that a model wrote as text, in whatever form. Pure.
 
@@ -76,7 +78,7 @@ def is_whole_call(text: str, tools: Tools) -> bool:
     return bool(found) and has_arguments and '"description"' not in text
 
 
-def calls_in(text: str, tools: Tools) -> list[TextCall]:
+def calls_in(text: str, tools: Tools) -> list[ToolUse]:
     """The calls that some text between markers holds; none unless all of it are such calls."""
     tagged = list(_TAGGED.finditer(text))
     calls = (
@@ -87,12 +89,12 @@ def calls_in(text: str, tools: Tools) -> list[TextCall]:
     return calls if all(call.name in tools for call in calls) else []
 
 
-def _tagged(name: str, inner: str, tools: Tools) -> TextCall:
+def _tagged(name: str, inner: str, tools: Tools) -> ToolUse:
     """`<function=name>`, `<invoke name="…">`: with a tag for each argument, or JSON."""
     pairs, name = _PARAMETER.findall(inner), own_name(name, tools)
     if not pairs and inner.strip():
         return _called(name, inner)
-    return TextCall(name, _typed(pairs, tools.get(name, {})))
+    return call_of(name, _typed(pairs, tools.get(name, {})))
 
 
 def _typed(pairs: Sequence[tuple[str, str]], schema: Mapping[str, Any]) -> Json:
@@ -108,10 +110,10 @@ def _typed(pairs: Sequence[tuple[str, str]], schema: Mapping[str, Any]) -> Json:
     return typed
 
 
-def _scanned(text: str, tools: Tools) -> list[TextCall]:
+def _scanned(text: str, tools: Tools) -> list[ToolUse]:
     """Calls as JSON, as a name with JSON or pairs behind it, or as Python; else none."""
     text = text.replace('<|"|>', '"')  # Gemma's quotes
-    calls: list[TextCall] = []
+    calls: list[ToolUse] = []
     at = _after(text, 0)
     while at < len(text):
         found, end = _value(text, at, tools) if text[at] in "{[" else _named(text, at, tools)
@@ -122,7 +124,7 @@ def _scanned(text: str, tools: Tools) -> list[TextCall]:
     return calls
 
 
-def _value(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
+def _value(text: str, at: int, tools: Tools) -> tuple[list[ToolUse], int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
@@ -130,7 +132,7 @@ def _value(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
     return _from_json(value, tools), end
 
 
-def _named(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
+def _named(text: str, at: int, tools: Tools) -> tuple[list[ToolUse], int]:
     found = _NAME.match(text, at)
     if found is None:
         return [], at
@@ -139,14 +141,14 @@ def _named(text: str, at: int, tools: Tools) -> tuple[list[TextCall], int]:
     if following == "(":
         return _from_python(text[found.start(1) :]), len(text)
     if following == "<" and (pairs := _PAIR.findall(text[at:])):  # GLM: one call a block
-        return [TextCall(name, _typed(pairs, tools.get(name, {})))], len(text)
+        return [call_of(name, _typed(pairs, tools.get(name, {})))], len(text)
     if following != "{":
-        return [TextCall(name, {})] if not following else [], at
+        return [call_of(name, {})] if not following else [], at
     try:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
         return [_called(name, text[at:])], len(text)
-    return [TextCall(name, value)], end
+    return [call_of(name, value)], end
 
 
 def _after(text: str, at: int) -> int:
@@ -154,26 +156,26 @@ def _after(text: str, at: int) -> int:
     return found.end() if found else at
 
 
-def _called(name: str, raw: str) -> TextCall:
+def _called(name: str, raw: str) -> ToolUse:
     """A call whose arguments are JSON, perhaps with something behind it."""
     arguments = arguments_in(raw)
-    return TextCall(name, {}, garbled=raw) if arguments is None else TextCall(name, arguments)
+    return call_of(name, {}, garbled=raw) if arguments is None else call_of(name, arguments)
 
 
-def _broken(raw: str, tools: Tools) -> list[TextCall]:
+def _broken(raw: str, tools: Tools) -> list[ToolUse]:
     """A call in JSON that cannot be read, if it names an offered tool."""
     if (value := arguments_in(raw)) and (calls := _from_json(value, tools)):
         return calls
     name = name_in(raw, tools)
-    return [TextCall(name, {}, garbled=raw)] if name else []
+    return [call_of(name, {}, garbled=raw)] if name else []
 
 
-def _from_json(value: object, tools: Tools) -> list[TextCall]:
+def _from_json(value: object, tools: Tools) -> list[ToolUse]:
     """The calls of a JSON value: one, several, or wrapped as chat completions have them."""
     if isinstance(value, list):
         found = [_from_json(each, tools) for each in cast("list[object]", value)]
         return [call for calls in found for call in calls] if all(found) else []
-    fields: Json = cast("Json", value) if isinstance(value, dict) else {}
+    fields = mapping(value)
     for wrapped in ("function", "tool_calls", "function_call"):
         if isinstance(fields.get(wrapped), dict | list):
             return _from_json(fields[wrapped], tools)
@@ -184,7 +186,7 @@ def _from_json(value: object, tools: Tools) -> list[TextCall]:
     return [_called(name, raw)] if name in tools else []
 
 
-def _from_python(text: str) -> list[TextCall]:
+def _from_python(text: str) -> list[ToolUse]:
     """Calls in Python: `[look(what="x")]`, or `look.call(what="x")`; their values are literals."""
     code = re.sub(_MARK, "", text[:_LONGEST_CODE]).strip()
     if not code or len(text) > _LONGEST_CODE:
@@ -197,11 +199,11 @@ def _from_python(text: str) -> list[TextCall]:
         return []
 
 
-def _python_call(node: ast.expr) -> TextCall:
+def _python_call(node: ast.expr) -> ToolUse:
     if not isinstance(node, ast.Call) or node.args:
         raise TypeError(type(node).__name__)
     name = ast.unparse(node.func).removesuffix(".call")
-    return TextCall(name, {k.arg or "": ast.literal_eval(k.value) for k in node.keywords})
+    return call_of(name, {k.arg or "": ast.literal_eval(k.value) for k in node.keywords})
 
 
 _TABLE = tomllib.loads(
@@ -271,18 +273,25 @@ class OutputFilter:
             reply begins with these.
     """
 
-    def __init__(self, tools: Mapping[str, Mapping[str, Any]], *, waits: bool = False) -> None:
+    def __init__(
+        self,
+        tools: Mapping[str, Mapping[str, Any]],
+        thoughts: list[str],
+        *,
+        waits: bool = False,
+    ) -> None:
         """`tools` are the schemas of the tools that are offered, by name.
 
-        With `waits` nothing is shown before a thought has ended or the whole reply is there: for a
-        model whose template begins the thought, so that only its end is written.
+        Pieces of thoughts are added to `thoughts`. With `waits` nothing is shown before a thought
+        has ended or the whole reply is there: for a model whose template begins the thought, so
+        that only its end is written.
         """
         self._tools = tools
-        self.calls: list[TextCall] = []
+        self.calls: list[ToolUse] = []
         self.replaced = False
         self._said: list[str] = []
         self._out: list[str] = []  # of `_said`, what was not shown yet
-        self._thoughts: list[str] = []
+        self._thoughts = thoughts
         self._held = ""  # it may be the beginning of a marker
         self._pending: list[str] = []  # blanks and special tokens, until it is clear what follows
         self._begun = False  # words of the reply have come
@@ -313,11 +322,6 @@ class OutputFilter:
         else:
             self._read(piece)
         return self._shown()
-
-    def thought(self) -> str:
-        """Thoughts since the last call."""
-        thought, self._thoughts = "".join(self._thoughts), []
-        return thought
 
     def end(self) -> str:
         """The end of the reply that was held back until now."""

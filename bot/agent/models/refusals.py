@@ -14,7 +14,8 @@ from importlib import resources
 from typing import Any, Final, cast
 
 from bot import errors
-from bot.agent.models.wire import Json, load
+from bot.agent.models.wire import load
+from bot.channel.kit.json_access import mapping
 from bot.errors import ModelError
 
 MOST_TOLD = 200  # characters of a service's sentence that are shown
@@ -132,7 +133,7 @@ def is_failure(event: Mapping[str, Any]) -> bool:
     """True for an event, or a whole answer, that is no part of a reply but an error."""
     choices = event.get("choices")
     first: object = next(iter(cast("Sequence[object]", choices or ())), None)
-    if event.get("error") or (isinstance(first, dict) and cast("Json", first).get("error")):
+    if event.get("error") or mapping(first).get("error"):
         return True
     if any(event.get(name) == "error" for name in ("type", "object", "status")):
         return True

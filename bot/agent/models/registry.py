@@ -54,7 +54,7 @@ PROBE = 60.0  # seconds in which one request alone finds out whether it works ag
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """How often a model failed since it last worked, and until when it is spared.
+    """A model's failures since it last worked, and until when it is not asked.
 
     `is_probed` says that a request is finding out just now.
     """
@@ -87,7 +87,7 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlugin:
-    """What an entry point of the group `confidant.models` names.
+    """The target of an entry point of the group `confidant.models`.
 
     `create` makes the adapter for one `[models.<name>]`; it loads nothing slow and asks nobody: the
     first request does. Small texts, such as the sizes of models, outlive a restart in the store.
@@ -282,7 +282,7 @@ class Models:
     async def _timed(
         self, service: _Service, name: str, request: Request
     ) -> AsyncGenerator[TextDelta | Reply]:
-        """What a model writes, once there is a place for it; how fast it is, is learned here.
+        """Stream a model's reply, once there is a place for it, and learn how fast it is.
 
         A service that has a place less than was thought is asked again when one is free.
 
@@ -298,9 +298,8 @@ class Models:
                     async with aclosing(service.model.stream(sent)) as events:
                         async for event in events:
                             if isinstance(event, TextDelta):
-                                if not watch.has_begun:
+                                if watch.hear(tokens.estimate(event.text)):
                                     slots.spoke(call)
-                                watch.hear(tokens.estimate(event.text))
                             else:
                                 self._learn(
                                     name,
@@ -359,7 +358,7 @@ class Models:
         )
 
     def speed(self, name: str) -> Speed:
-        """How fast a model is, by its full name, as far as that was measured."""
+        """The measured speed of a model, by its full name."""
         return self.speeds.get(name, Speed())
 
     def _learn(self, name: str, speed: Speed) -> None:
@@ -367,7 +366,7 @@ class Models:
             self.speeds[name] = speed
 
     def _lanes(self, service: str) -> int | None:
-        """How many requests a service answers at once, 0 for any number; None is to be found out.
+        """The number of requests a service answers at once: 0 for any, None if not known yet.
 
         Only a service at an address of its own may be a single machine.
         """
@@ -387,17 +386,14 @@ class Models:
             self._breakers[name] = breaker
 
     async def window(self, model: str) -> Window:
-        """The sizes of a model as its service tells them; never raises."""
+        """The sizes of a model as its service and the configuration tell them; never raises."""
+        section = self._settings.now.models.services.get(model.partition("/")[0])
+        configured = section.window if section is not None else 0
         try:
             service, name = self._find(model)
         except ModelNotFound:
-            return UNKNOWN_WINDOW
-        return await service.model.window(name)
-
-    def configured_window(self, model: str) -> int:
-        """The window that was configured for all models of a model's service; 0 when none was."""
-        service = self._settings.now.models.services.get(model.partition("/")[0])
-        return service.window if service is not None else 0
+            return replace(UNKNOWN_WINDOW, configured=configured)
+        return replace(await service.model.window(name), configured=configured)
 
     async def names(self) -> tuple[str, ...]:
         """Every model that can be chosen now."""
@@ -473,31 +469,26 @@ def configured(
 
 
 def _for_service(request: Request, name: str, own_name: str) -> Request:
-    """A request as the service of a model is sent it."""
-    begins = request.begins
-    has_opaque = request.folding.of(
-        "opaque", request.messages[:begins], bool, lambda seen, each: seen or _has_opaque(each)
-    )
-    if not has_opaque and not any(map(_has_opaque, request.messages[begins:])):
-        return replace(request, model=own_name)
-    shown = tuple(_shown_to({_owner(name), name}, message) for message in request.messages)
-    return replace(request, model=own_name, messages=shown)
+    """A request as a model's service is sent it: without what only another model understands."""
+    owners = {_owner(name), name}
 
+    def add(shown: list[Message], message: Message) -> list[Message]:
+        kept = tuple(b for b in message.blocks if not isinstance(b, Opaque) or b.service in owners)
+        is_whole = len(kept) == len(message.blocks)
+        shown.append(message if is_whole else replace(message, blocks=kept))
+        return shown
 
-def _has_opaque(message: Message) -> bool:
-    return any(isinstance(block, Opaque) for block in message.blocks)
+    begins, said = request.begins, request.messages
+    shown = list(request.folding.of(f"shown to {name}", said[:begins], list[Message], add))
+    for message in said[begins:]:
+        add(shown, message)
+    return replace(request, model=own_name, messages=tuple(shown))
 
 
 def _owner(name: str) -> str:
     """Whose blocks a service understands; the anthropic table's have no name, as ever."""
     service = name.partition("/")[0]
     return "" if service == ANTHROPIC else service
-
-
-def _shown_to(owners: Collection[str], message: Message) -> Message:
-    """A message without what only another service, or another model of it, understands."""
-    kept = tuple(b for b in message.blocks if not isinstance(b, Opaque) or b.service in owners)
-    return message if len(kept) == len(message.blocks) else replace(message, blocks=kept)
 
 
 def _owned(reply: Reply, name: str) -> Reply:

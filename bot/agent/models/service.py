@@ -1,7 +1,7 @@
-"""What every adapter to a service does the same way: connecting, asking again, closing.
+"""The base of all adapters to services: connecting, retrying, closing.
 
-A `Connection` is the way there, a `ReplyReader` reads the events of a reply. What a service refuses
-is left out, as far as the request makes sense without it.
+A `ServiceConnection` sends requests, a `ReplyReader` reads the events of a reply. What a service
+refuses is left out, as far as the request makes sense without it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bot.errors import (
 from bot.messages import Opaque, Text, ToolResult, ToolUse
 
 if TYPE_CHECKING:  # what it imports takes a while: `warm_up` does, in a thread
-    from bot.agent.models.connection import Connection
+    from bot.agent.models.connection import ServiceConnection
 
 NO_KEY = "no-key"  # for an endpoint of one's own that wants none
 CATALOG_TIMEOUT = 20.0  # seconds
@@ -77,7 +77,7 @@ class ServiceModel(Model):
         self.config = config
         self.clock = clock
         self.max_retries = max_retries
-        self._loading: dict[_Way, asyncio.Task[Connection]] = {}
+        self._loading: dict[_Way, asyncio.Task[ServiceConnection]] = {}
         self._closed = False
         self._thinks_first: set[str] = set()  # models that write only the end of a thought
         self.catalog = Catalog(
@@ -105,7 +105,7 @@ class ServiceModel(Model):
         """The JSON that is sent for a request."""
 
     def opened(
-        self, connection: Connection, body: bytes, silence: float | None
+        self, connection: ServiceConnection, body: bytes, silence: float | None
     ) -> AbstractAsyncContextManager[AsyncIterator[Json]]:
         """A request, sent: for the length of an `async with` the events that come.
 
@@ -178,7 +178,8 @@ class ServiceModel(Model):
             else:
                 if reply.unknown_stop:
                     log.warning("model.unknown_stop", model=request.model, stop=reply.unknown_stop)
-                await self.catalog.learn(request.model, ladder.guesses(self.clock()))
+                if ladder.guessed:
+                    await self.catalog.learn(request.model, ladder.guesses(self.clock()))
                 await self.catalog.doubt(request.model, whole.usage)
                 yield replace(whole, left_out=left_out(request, ladder))
                 return
@@ -245,7 +246,7 @@ class ServiceModel(Model):
             await connection.close()
         self._loading.clear()
 
-    async def connection(self, model: str = "") -> Connection:
+    async def connection(self, model: str = "") -> ServiceConnection:
         """The way to the service, for one of its models or for what is asked beside.
 
         It is made once however many ask; cancelling one stops no other.
@@ -265,12 +266,12 @@ class ServiceModel(Model):
             loading = self._loading[way] = asyncio.create_task(self._load(way))
         return await asyncio.shield(loading)
 
-    async def _load(self, way: _Way) -> Connection:
+    async def _load(self, way: _Way) -> ServiceConnection:
         more, timeout, proxy = way
         headers = {**dict(more), **self.headers(self.key or NO_KEY)}
         try:
             module = await asyncio.to_thread(importlib.import_module, _CONNECTION)
-            return module.Connection(self.url, headers, timeout, proxy)
+            return module.ServiceConnection(self.url, headers, timeout, proxy)
         except Exception as error:
             log.exception("model.not_connected")
             raise ModelError("it cannot be connected to") from error

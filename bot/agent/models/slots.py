@@ -1,4 +1,4 @@
-"""Who is next where a service handles only so many requests at once: people before chores.
+"""Queueing for a service that handles only so many requests at once: people before chores.
 
 A chore that runs when a person comes is put off: it is cancelled, and done again later. Between
 two requests of one person a chore does not begin, so that a service with one prompt cache keeps
@@ -45,7 +45,7 @@ async def when_free(work: Callable[[], Awaitable[T]]) -> T:
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class SlotCall:
     """One request that was sent to a service.
 
     It `waited` so many seconds for that; `beside` it were running when it was sent. `limit` is what
@@ -54,7 +54,7 @@ class Call:
 
     began: float
     waited: float
-    beside: frozenset[Call]
+    beside: frozenset[SlotCall]
     has_spoken: bool = False
     limit: asyncio.Timeout | None = None
 
@@ -74,7 +74,7 @@ class Slots:
         self.learns = self._finds_out = limit is None
         self._quiet = quiet
         self._quiet_until = 0.0
-        self._running: set[Call] = set()
+        self._running: set[SlotCall] = set()
         self._people: deque[asyncio.Future[None]] = deque()
         self._chores: deque[asyncio.Future[None]] = deque()
         self._given = 0  # places of those that were woken and have not begun
@@ -83,7 +83,7 @@ class Slots:
         self._timer: asyncio.TimerHandle | None = None
 
     @asynccontextmanager
-    async def taken(self, *, chore: bool) -> AsyncGenerator[Call]:
+    async def taken(self, *, chore: bool) -> AsyncGenerator[SlotCall]:
         """Wait for a place, and have it for the length of an `async with`.
 
         Raises:
@@ -91,7 +91,7 @@ class Slots:
         """
         waited = await self._wait(chore=chore)
         now = asyncio.get_running_loop().time()
-        call = Call(now, waited, frozenset(self._running))
+        call = SlotCall(now, waited, frozenset(self._running))
         self._running.add(call)
         try:
             if not chore or not (self.limit or self.learns):
@@ -117,7 +117,7 @@ class Slots:
         self._finds_out = limit is None
         self._look()
 
-    def spoke(self, call: Call) -> None:
+    def spoke(self, call: SlotCall) -> None:
         """The first word of a call came."""
         call.has_spoken = True
         if not self.learns or self.limit or not call.beside:
@@ -130,7 +130,7 @@ class Slots:
             if self._seen >= SEEN:
                 self.limit = 1
 
-    def refused(self, call: Call) -> bool:
+    def refused(self, call: SlotCall) -> bool:
         """A service was too busy for a call: true when that showed how many it takes at once."""
         running = len(call.beside & self._running)
         if not self._finds_out or not running or 0 < self.limit <= running:

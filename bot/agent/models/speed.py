@@ -1,4 +1,4 @@
-"""How fast a model reads and writes, as it was measured, and how long a request may take by that.
+"""Measured speeds of models, and the time limits that follow from them.
 
 A server on a small machine reads 40 tokens of a prompt and writes 8 of a reply in a second. A time
 limit that suits a data centre makes everything fail there, so limits grow with what was measured.
@@ -103,11 +103,13 @@ class Stopwatch:
         """The call goes out, perhaps once more."""
         self._sent, self._first = self._now(), 0.0
 
-    def hear(self, tokens: int, *, thought: bool = False) -> None:
-        """About so many more tokens came."""
+    def hear(self, tokens: int, *, thought: bool = False) -> bool:
+        """Note that about so many more tokens came; True for the first of them."""
+        is_first = not self._first
         self._first = self._first or self._now()
         self._thought = self._thought or thought
         self._written += tokens
+        return is_first
 
     @property
     def has_begun(self) -> bool:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, ToolSpec
-from bot.agent.models.capabilities import Learned
+from bot.agent.models.capabilities import LearnedLimit
 from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
@@ -114,7 +114,7 @@ async def what_it_can(
         # One that was too busy just then may see all the same.
         is_blind = isinstance(attempt.failed.get("images", ModelBlind()), ModelBlind)
         if catalog is not None and attempt.can.get("images") is False and is_blind:
-            await catalog.learn(name, {"images": Learned(system_clock())})
+            await catalog.learn(name, {"images": LearnedLimit(system_clock())})
         return attempt.findings()
 
 

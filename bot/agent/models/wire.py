@@ -1,4 +1,4 @@
-"""What wire formats have in common: JSON both ways, and words that are cut anywhere. Pure."""
+"""Parts shared by wire formats: JSON both ways, and words that are cut anywhere. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Self, SupportsIndex, cast
 
 import orjson
@@ -87,7 +86,8 @@ class ReplyReader(ABC):
 
     def thought(self) -> str:
         """Thoughts since the last call, mostly none."""
-        thought, self._thoughts = "".join(self._thoughts), []
+        thought = "".join(self._thoughts)
+        self._thoughts.clear()
         return thought
 
     def reply(self) -> Reply:
@@ -121,15 +121,6 @@ class ReplyReader(ABC):
     @abstractmethod
     def _made(self, stop: StopReason) -> Sequence[Block]:
         """The blocks of a reply that may have been cut off."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextCall:
-    """A call of an offered tool; `garbled` is what stands in place of arguments that are none."""
-
-    name: str
-    input: Json
-    garbled: str = ""
 
 
 class Words:
@@ -227,27 +218,31 @@ def stop_of(said: str | None, *, calls: bool) -> tuple[StopReason, str]:
     return ("end" if stop in {None, "tool_use"} and not calls else stop or "end"), unknown
 
 
+def call_of(name: str, arguments: Json, garbled: str = "", *, id_: object = "") -> ToolUse:
+    """A tool call; one without an id gets a new one."""
+    return ToolUse(str(id_ or f"call_{secrets.token_hex(6)}"), name, arguments, garbled)
+
+
 def use_of(id_: object, name: str, arguments: str, stop: StopReason) -> ToolUse | None:
     """A tool call; None when the reply was cut off within it."""
-    id_ = str(id_ or f"call_{secrets.token_hex(6)}")
     found = None if stop in UNFINISHED else arguments_in(arguments)
     if stop in UNFINISHED:
         with suppress(ValueError):
             found = load(arguments or "{}")
     if isinstance(found, dict) and name:
-        return ToolUse(id_, name, whole(cast("Json", found)))
+        return call_of(name, whole(cast("Json", found)), id_=id_)
     if stop in UNFINISHED:
         return None
-    return ToolUse(id_, name or "unnamed", {}, garbled=arguments or "no name")
+    return call_of(name or "unnamed", {}, arguments or "no name", id_=id_)
 
 
 def written_calls(
-    calls: Sequence[TextCall], others: Sequence[ToolUse], stop: StopReason
+    calls: Sequence[ToolUse], others: Sequence[ToolUse], stop: StopReason
 ) -> list[ToolUse]:
     """The calls that were written as text, without those that came in another way as well."""
     known = [(use.name, use.input) for use in others]
     return [
-        ToolUse(f"call_{secrets.token_hex(6)}", call.name, call.input, call.garbled)
+        call
         for call in calls
         if (call.name, call.input) not in known and not (call.garbled and stop in UNFINISHED)
     ]

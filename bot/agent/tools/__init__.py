@@ -44,14 +44,18 @@ def passages(quoted: Quoted) -> Iterator[MemoryPassage]:
 
 @dataclass(slots=True)
 class TurnMemory:
-    """What one turn read from memory and wrote to it.
+    """The reads and writes of memory by one turn, and what goes out with its reply.
 
-    `words` are what the person wrote in the messages it answers, `seen` is what the model was shown
-    when it began, each block with its origin. Tools add to
-    `recalled`, to `foreign` what they showed of somebody else's words and, once it is on disk, to
-    `written`; `shown` is all that other tools than memory's own showed. `came` are the files of the
-    messages it answers, `files` those that go out with the reply, and `elsewhere` what is written
-    to other places then.
+    Attributes:
+        words: what the person wrote in the messages it answers.
+        seen: what the model was shown when it began, each block with its origin.
+        foreign: somebody else's words that tools showed.
+        shown: all that other tools than memory's own showed.
+        recalled: passages of memory that the model was shown.
+        written: the places of what was stored, once it is on disk.
+        came: the files of the messages it answers.
+        files: files that go out with the reply.
+        elsewhere: messages to other places, which go out with it too.
     """
 
     words: tuple[str, ...] = ()
@@ -67,13 +71,20 @@ class TurnMemory:
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Context of a call: for whom it is. `now` has the person's time zone, `window` is in tokens.
+    """Context of a call: for whom it is.
 
-    `target` is where what a tool has said later goes, or asks; None where nothing can be. `watch`
-    hears of what is forgotten while the work goes on. `rights` are those of everybody who is
-    answered; left out, there are only the built-in tools. `start` notes for good that a call begins
-    which must not be made twice; without it nothing is run a second time. `name` is what whoever
-    is answered is called.
+    Attributes:
+        view: the memory it may see.
+        session_id: the conversation.
+        now: the time, in the person's time zone.
+        window: the model's window in tokens.
+        memory: what the turn reads and writes.
+        target: where a tool's later messages and its questions go; None where none can.
+        watch: hears of what is forgotten while the work goes on.
+        rights: those of everybody who is answered; by default the built-in tools alone.
+        start: notes for good that a call begins which must not be made twice; without it nothing
+            is run a second time.
+        name: what whoever is answered is called.
     """
 
     view: MemoryView

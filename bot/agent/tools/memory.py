@@ -82,7 +82,7 @@ WISHES_IN = 4  # of the person's last messages may hold the wish to keep a secre
 
 
 class Statement(Parameters):
-    """What to keep, and where."""
+    """Parameters: the text to keep, and its place."""
 
     text: Words = Field(
         max_length=MAX_TEXT, description=f"What to keep, at most {MAX_TEXT} characters."

@@ -40,7 +40,7 @@ MAX_MINUTES = int(MAX_AHEAD.total_seconds()) // 60
 
 
 class Schedule(Parameters):
-    """What to say, and when."""
+    """Parameters: the message, and its time."""
 
     text: Words = Field(
         max_length=MAX_TEXT, description=f"What to say then, at most {MAX_TEXT} characters."
@@ -251,7 +251,7 @@ def _due(asked: Schedule, now: datetime) -> datetime:
 
 
 class Manage(Parameters):
-    """What to do with what waits, and with which of it."""
+    """Parameters: the action, and the reminder it is for."""
 
     action: Literal["list", "cancel", "pause", "resume"] = Field(
         description="Only what repeats can be paused and resumed."

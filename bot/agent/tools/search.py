@@ -40,7 +40,7 @@ MORE = 3  # times as many are looked for when canned answers and questions are a
 
 
 class MemoryQuery(Parameters):
-    """What to look for."""
+    """Parameters: the query."""
 
     query: Words = Field(
         max_length=MAX_QUERY,
@@ -97,7 +97,7 @@ class MemorySearch:
         asked = MemoryQuery.from_arguments(arguments)
         if not context.view.partitions:
             raise NotVisible
-        if not fulltext.has_content(asked.query) or wishes.asks_for_notes(asked.query):
+        if not fulltext.has_content(asked.query) or wishes.asks_to_read(asked.query) == "notes":
             return await self._newest(context, asked.limit or NEWEST)
         found, hits, said = await self._find(asked.query, context, asked.limit)
         mode = f"Searched by {how(found)}."
@@ -118,7 +118,7 @@ class MemorySearch:
         return Quoted((*quotes, *beside), head=mode)
 
     async def _beside(self, query: str, context: ToolContext) -> tuple[Quote, ...]:
-        """What searches of packages find: somebody else's words."""
+        """Quotes found by searches of packages: somebody else's words."""
         if self._others is None or not is_owners_own(context.view):
             return ()
         found = await self._others(query)

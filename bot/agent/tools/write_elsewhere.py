@@ -35,7 +35,7 @@ MOST, HOUR_MS = 20, 3_600_000  # messages of one person, and how long until it i
 
 
 class Write(Parameters):
-    """What to say, and where."""
+    """Parameters: the message and the place."""
 
     to: Words = Field(
         max_length=MAX_PLACE,

@@ -58,7 +58,7 @@ class MemoryForgetting(Pages):
             return _drawn(visit, problem="memory_page.forget_what")
         found = await self._forgetter.preview(visit.view, words)
         if found.is_empty:
-            return _drawn(visit, words, problem="memory_page.forget_nowhere")
+            return _drawn(visit, words, problem="memory.nowhere")
         return _drawn(
             visit,
             words,

@@ -18,7 +18,7 @@ from bot.memory.memory import Memory
 from bot.memory.note_store import MAX_WRITE
 from bot.messages import BEFORE, Quote
 from bot.sessions import browsing, search
-from bot.sessions.browsing import Found
+from bot.sessions.browsing import FoundMessage
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -102,7 +102,7 @@ def _at(entry_id: str) -> str:
 
 def message_of(
     tx: Transaction, view: MemoryView, claim: Claim, day: date, zone: tzinfo
-) -> Found | None:
+) -> FoundMessage | None:
     """The message in a person's own conversations that says what a claim of a day does."""
     words = markdown.normal(markdown.untimed(claim.text))
     hits = browsing.found(tx, view, words[:MOST_QUERY], 0, LOOKED_AT)

@@ -208,7 +208,7 @@ for _name in ("mcp", "httpx2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
 
 
-class Connection:
+class McpConnection:
     """Open for the length of an `async with`, by one task.
 
     `changed` is set when the server has another list. `traffic` says when it is of no use any more.

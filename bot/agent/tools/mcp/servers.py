@@ -17,11 +17,12 @@ import structlog
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.backoff import Backoff, kept
+from bot.channel.kit.json_access import Json, child, children
 from bot.config import McpConfig
 from bot.errors import ToolError
 
 if TYPE_CHECKING:
-    from bot.agent.tools.mcp.connection import Connection
+    from bot.agent.tools.mcp.connection import McpConnection
 
 
 # What a server says of its tools, as a model may be told it: names, schemas, bounds. Pure.
@@ -68,30 +69,26 @@ def reduced(method: str, raw: Mapping[str, Any]) -> dict[str, Any]:
     """The used part of an answer: bounded tools of a list, the words of a result. Pure."""
     plain = {key: value for key, value in raw.items() if isinstance(value, str | int | float)}
     if method == "tools/list":
-        listed: object = raw.get("tools")
-        tools = cast("list[object]", listed) if isinstance(listed, list) else []
+        tools = children(dict(raw), "tools")
         return {**plain, "tools": [_tool(each) for each in tools if _is_named(each)]}
     if method == "tools/call":
         return {**plain, "content": [{"type": "text", "text": words_of(raw)[:MAX_RESULT]}]}
     return dict(raw)
 
 
-def _is_named(tool: object) -> bool:
-    name = cast("dict[str, object]", tool).get("name") if isinstance(tool, dict) else None
+def _is_named(tool: Json) -> bool:
+    name = tool.get("name")
     return isinstance(name, str) and len(name) <= MAX_LISTED_NAME
 
 
-def _tool(tool: Any) -> dict[str, Any]:
-    said, hints = tool.get("description"), tool.get("annotations")
-    kept = {
+def _tool(tool: Json) -> Json:
+    said = tool.get("description")
+    return {
         "name": tool["name"],
         "description": said[: 2 * MAX_DESCRIPTION] if isinstance(said, str) else "",
         "inputSchema": schema_of(tool.get("inputSchema")) or UNUSABLE,
+        "annotations": {"readOnlyHint": child(tool, "annotations").get("readOnlyHint") is True},
     }
-    if isinstance(hints, dict):
-        reads = cast("dict[str, object]", hints).get("readOnlyHint")
-        kept["annotations"] = {"readOnlyHint": reads is True}
-    return kept
 
 
 def words_of(result: Mapping[str, Any]) -> str:
@@ -224,7 +221,7 @@ class McpServer:
         self._config = config
         self._state: State = "starting"
         self._listing = Listing()
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
 
     @property
     def state(self) -> ServerState:
@@ -239,7 +236,7 @@ class McpServer:
         module = await asyncio.to_thread(import_module, _CONNECTION)
         backoff = Backoff(FIRST_RETRY, LAST_RETRY)
         while True:
-            connection = module.Connection(self.name, self._config)
+            connection = module.McpConnection(self.name, self._config)
             try:
                 async with connection:
                     await self._serve(connection, backoff)
@@ -267,7 +264,7 @@ class McpServer:
             f"to you.\n{words}"
         )
 
-    async def _serve(self, connection: Connection, backoff: Backoff) -> None:
+    async def _serve(self, connection: McpConnection, backoff: Backoff) -> None:
         """Have its tools until the connection has ended."""
         await self._list(connection)
         self._connection = connection
@@ -291,7 +288,7 @@ class McpServer:
             ended.cancel()
         log.warning("mcp.ended", server=self.name, reason=connection.traffic.reason or "it ended")
 
-    async def _list(self, connection: Connection) -> None:
+    async def _list(self, connection: McpConnection) -> None:
         offers = await connection.offers()
         found = await asyncio.to_thread(listing_of, self.name, self._config.tools, offers)
         log.info(

@@ -175,7 +175,7 @@ log = structlog.get_logger(__name__)
 
 
 class Fetch(Parameters):
-    """Which page."""
+    """Parameters: the address of the page."""
 
     url: Words = Field(
         max_length=LONGEST,
@@ -251,7 +251,7 @@ _AGENT = re.compile(r"\s*user[-\s]*agent\b[\s:]*([\w*-]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class VisitLimits:
     """Limits of opening one address."""
 
     bytes: int = 10_000_000  # from the network, and unpacked
@@ -277,7 +277,7 @@ class Browser:
         *,
         proxy: str = "",
         lookup: Lookup | None = None,
-        limits: Limits | None = None,
+        limits: VisitLimits | None = None,
         share: Share = PAGES,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -285,7 +285,7 @@ class Browser:
         self._proxy = proxy
         self._system = SystemLookup()
         self._lookup = lookup or self._system
-        self._limits = limits or Limits()
+        self._limits = limits or VisitLimits()
         self._pool = Pool(share)
         self._rules: TTLCache[URL, Protego] = TTLCache(MOST_SITES, RULES_KEPT, now)
 

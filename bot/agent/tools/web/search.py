@@ -49,7 +49,7 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class WebHit:
     """A result of a search service: somebody else's words, as they came."""
 
     title: str
@@ -67,7 +67,7 @@ class SearchService(ABC):
     name: str
 
     @abstractmethod
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         """The results, the best first, about as many as were asked for.
 
         Raises:
@@ -76,7 +76,7 @@ class SearchService(ABC):
 
 
 class Search(Parameters):
-    """What to look for."""
+    """Parameters: the query."""
 
     query: Words = Field(max_length=MAX_QUERY, description="What to look for, in a few words.")
     count: int = Field(
@@ -123,7 +123,7 @@ class WebSearch:
         return Quoted(quotes, head=f"Found by {self._service.name}:")
 
 
-def quotes_of(hits: Sequence[Hit]) -> tuple[Quote, ...]:
+def quotes_of(hits: Sequence[WebHit]) -> tuple[Quote, ...]:
     """The results as quotes in plain words, each page once, only with an address of the web."""
     found: dict[str, Quote] = {}
     for hit in hits:
@@ -181,7 +181,7 @@ class SearchApi(SearchService):
         """Why an answer is none, if it is this service's own way to say so; else empty."""
         return ""
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         """Ask once; a person waits, so nothing is tried again.
 
         Raises:
@@ -200,7 +200,9 @@ class SearchApi(SearchService):
         if not isinstance(data, list):
             raise strange
         rows = map(mapping, cast("list[object]", data))
-        return [Hit(text(row, "title"), text(row, "url"), text(row, self.snippet)) for row in rows]
+        return [
+            WebHit(text(row, "title"), text(row, "url"), text(row, self.snippet)) for row in rows
+        ]
 
     async def _ask(self, query: str, count: int) -> tuple[int, object]:
         """The status of an answer, and its JSON; None where it is none.
@@ -348,7 +350,7 @@ class Ddgs(SearchService):
         self._timeout = timeout
         self._program = program
 
-    async def search(self, query: str, count: int) -> Sequence[Hit]:
+    async def search(self, query: str, count: int) -> Sequence[WebHit]:
         """Ask the engines.
 
         Raises:
@@ -364,7 +366,7 @@ class Ddgs(SearchService):
             answer = cast("dict[str, Any]", orjson.loads(told))
             if reason := answer.get("error"):
                 raise SearchFailed(_REASONS[reason])
-            return [Hit(*row) for row in answer["hits"]]
+            return [WebHit(*row) for row in answer["hits"]]
         except (ValueError, KeyError, TypeError, AttributeError):
             raise SearchFailed("the search ended without an answer") from None
 
@@ -417,7 +419,7 @@ def tools_of(config: WebConfig, reader: FileReader, stack: AsyncExitStack) -> It
 
 
 def guard_of(config: WebConfig) -> Guard:
-    """Which addresses may be opened.
+    """The guard over the addresses that may be opened.
 
     Raises:
         ConfigError: an internal host is none.

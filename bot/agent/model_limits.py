@@ -1,4 +1,4 @@
-"""How much of which model's window a session may use, and what that model's tokens weigh.
+"""Limits of a session's model: its share of the window, and the weight of its tokens.
 
 The one place that asks: turns, compaction, commands and notices all get the same answer here.
 """
@@ -105,7 +105,7 @@ class LimitsResolver:
             sizes.max_input_tokens,
             config.context,
             name,
-            configured=self._models.configured_window(name),
+            configured=sizes.configured,
             assumed=sizes.assumed,
         )
         most = min(config.agent.max_tokens, sizes.max_output_tokens)
