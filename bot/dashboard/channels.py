@@ -149,7 +149,7 @@ class ChannelPages(Pages):
         self._checking = asyncio.Lock()
 
     async def waiting(self) -> int:
-        """How many rooms were declined that the owner could let in."""
+        """The number of declined rooms that the owner could let in."""
         declined = await self._core.database.read(lambda tx: rooms.declined(tx, MOST_COUNTED))
         cards = filter(None, map(self._asking, declined))
         return sum(not each.is_let_in for each in cards)

@@ -54,7 +54,7 @@ class Own:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its title: the name it was given, or its first words."""
         return _title(self.visit, self.named, self.opening)
 
     @property
@@ -402,7 +402,7 @@ def _title(visit: Visit, named: str, opening: str) -> str:
 
 
 def _who(visit: Visit, channel: str, *, is_own: bool) -> str:
-    """Who said something: they, or whom they talked with."""
+    """The name of whoever said something: they, or whom they talked with."""
     bot = visit.conversation.config.agent.name
     imported = entries.imported_name(channel)
     return visit.say("conversations.you") if is_own else imported or bot

@@ -154,7 +154,7 @@ class ContextPages(Pages):
 
 
 def _detail(others: str, part: Part) -> list[tuple[str, int]]:
-    """What a part is made of, the largest first."""
+    """The pieces of a part, the largest first."""
     largest = sorted(part.detail, key=lambda each: (-each[1], each[0]))
     shown, rest = largest[:MOST_DETAILS], largest[MOST_DETAILS:]
     return [*shown, (others, sum(size for _, size in rest))] if rest else shown

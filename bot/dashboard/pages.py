@@ -386,7 +386,7 @@ class Visit:
         return f"{self.at(ms):%H:%M}" if ms else ""
 
     def place(self, channel: str) -> str:
-        """Where a conversation is, or was, in words."""
+        """The place of a conversation, in words."""
         if name := entries.imported_name(channel):
             return self.say("conversations.imported", name=name)
         is_page = channel == CHANNEL

@@ -67,7 +67,7 @@ class PeoplePages(Pages):
         self._post = post
 
     async def waiting(self) -> int:
-        """How many ask to be let in."""
+        """The number of people who ask to be let in."""
         now = self._core.clock()
         return len(await self._core.database.read(lambda tx: pairing.pending(tx, now)))
 

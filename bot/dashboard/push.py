@@ -43,7 +43,7 @@ class PushLogins:
         self._logins = logins
 
     def of(self, visitor: Visitor) -> str:
-        """What this visitor's browser is let in by."""
+        """The login of this visitor's browser."""
         return f"{self._mark()}.{visitor.login}" if visitor.is_owner else visitor.login
 
     async def holding(self, person: str) -> Collection[str]:
@@ -59,7 +59,7 @@ class PushLogins:
 
 
 class PushPages(Pages):
-    """What the page's switch asks and says."""
+    """Browsers that are notified, and the switch for it."""
 
     def __init__(self, pusher: Pusher, logins: PushLogins, database: Database) -> None:
         self._pusher = pusher

@@ -60,7 +60,7 @@ class HasRoutes(Protocol):
 
 
 class HealthPages:
-    """How things go, as far as the outside may know it."""
+    """Health and metrics, as far as the outside may know them."""
 
     def __init__(self, readiness: ReadinessProvider, registry: CollectorRegistry) -> None:
         self._readiness = readiness
@@ -163,7 +163,7 @@ class Listening:
 
     @property
     def url(self) -> str:
-        """Where a person on this machine opens it."""
+        """The address to open on this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
 

@@ -192,7 +192,7 @@ def _parsed(text: str) -> object:
 
 
 def _named(found: re.Match[str]) -> str:
-    """What stands for a mark in an answer: a name it has, or nothing."""
+    """The text that replaces a mark in an answer: its name, or nothing."""
     named = items(_parsed(found["what"])) if found["kind"] == "entity" else ()
     space = found[0][: len(found[0]) - len(found[0].lstrip())]
     return f"{space}{words(named[1])}" if len(named) > 1 else ""
@@ -284,7 +284,7 @@ def _claude_block(block: Mapping[str, object]) -> str:
 
 
 def claude_memory(data: Mapping[str, object]) -> Iterator[Found]:
-    """What Claude remembered of the person, and of each project."""
+    """Claude's memory of the person, and of each project."""
     if text := words(data.get("conversations_memory")).strip():
         yield Remembered(layout.MEMORY_FILE, _FROM_CLAUDE, text, 0)
     for id_, text in mapping(data.get("project_memories")).items():

@@ -54,7 +54,7 @@ READERS = (
 
 
 def reader_of(data: Mapping[str, object]) -> Reader | None:
-    """Who reads an object; None when it is of no kind that is known."""
+    """The reader of an object; None if its kind is unknown."""
     return next((reader for reader in READERS if reader.fields <= data.keys()), None)
 
 
@@ -353,7 +353,7 @@ def _is_packed(path: Path) -> bool:
 
 @contextmanager
 def _opener(path: Path) -> Generator[Callable[[str], IO[bytes]]]:
-    """What opens the files of an export, packed or not."""
+    """Yields a function that opens the files of an export, packed or not."""
     if not _is_packed(path):
         yield lambda name: Path(name).open("rb")  # noqa: SIM115 - the caller closes it
         return

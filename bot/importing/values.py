@@ -215,7 +215,7 @@ class Piece:
 
     @property
     def words(self) -> str:
-        """What it says, without comments."""
+        """Its text without comments."""
         return markdown.plain(self.text).strip()
 
 
@@ -235,7 +235,7 @@ def pieces(text: str) -> list[Piece]:
 
 
 def count(text: str) -> int:
-    """How many pieces of a note say something."""
+    """The number of pieces of a note with text in them."""
     return sum(bool(piece.words) and not piece.is_heading for piece in pieces(text))
 
 

@@ -1,1 +1,1 @@
-"""What is shown, as values: the page, commands, the command line and the doctor render it."""
+"""Values to show; the page, commands, the command line and the doctor render them."""

@@ -1,4 +1,4 @@
-"""What the doctor found, in words and for machines."""
+"""Findings of the doctor, in words and for machines."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class MemoryStatus:
         return told
 
     def trouble(self, language: str) -> list[str]:
-        """What is wrong with the index."""
+        """The problems of the index."""
         faults = (f"{each.name}: {each.fault}" for each in self.index.folders if each.fault)
         return [
             text(language, "memory.degraded", part=part) for part in (*self.index.degraded, *faults)

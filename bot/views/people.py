@@ -42,7 +42,7 @@ class Somebody:
 
     @property
     def label(self) -> str:
-        """What somebody calls themselves, or else their id."""
+        """The name somebody gave themselves, or else their id."""
         return shortened(self.name) or shortened(routing.named(self.seat))
 
     @property

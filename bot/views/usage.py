@@ -42,14 +42,14 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class DayUsage:
-    """What was used on a day, by model and purpose."""
+    """Usage on a day, by model and purpose."""
 
     day: Day
     counts: tuple[UsageCount, ...]
 
     @property
     def models(self) -> Mapping[str, Usage]:
-        """What each model used."""
+        """Usage by model."""
         found: dict[str, Usage] = {}
         for each in self.counts:
             found = added(found, {str(each.keys[0]): each.usage})
@@ -239,7 +239,7 @@ class UsageViews:
         self._days = UsageDays(self.prices)
 
     async def everybodys(self, zone: tzinfo) -> UsageReport:
-        """What everybody used in the last days of a zone."""
+        """Everybody's usage in the last days of a zone."""
         now, most = self._clock(), MOST_DRAWN
         report = await self._database.read(lambda tx: self._days.look(tx, zone, now, DAYS, most))
         people = report.lines["person"]
@@ -250,13 +250,13 @@ class UsageViews:
         return replace(report, limits=await self._allowance.in_all(), limited=limited)
 
     async def of(self, conversation: Conversation) -> UsageReport:
-        """What a person used in the last days of their zone."""
+        """A person's usage in the last days of their zone."""
         last = last_days(self._clock(), conversation.zone, DAYS)
         used = await self._database.read(lambda tx: days_of(tx, conversation.person, last))
         return replace(_report(used, self.prices), limits=await self._limits(conversation))
 
     async def month_of(self, conversation: Conversation, now: int) -> OwnUsage:
-        """What a person used today, this month, and in the conversations of this month."""
+        """A person's usage today, this month, and by conversation of this month."""
         limits = await self._limits(conversation)
 
         def look(tx: Transaction) -> OwnUsage:
@@ -291,7 +291,7 @@ class UsageViews:
 
 
 def days_of(tx: Transaction, person: str, days: Sequence[Day]) -> list[DayUsage]:
-    """What one person used on each of some days that follow each other."""
+    """One person's usage on each of some consecutive days."""
     if not days:
         return []
     found: list[list[UsageCount]] = [[] for _ in days]

@@ -417,7 +417,7 @@ class MemoryBrowser(Pages):
 
 
 def link_to(path: str, line: int = 0) -> str:
-    """Where a file is shown, at a line of it."""
+    """The address of a file, at a line of it."""
     query = {"path": path} | ({"line": line} if line > SHOWN_LINES else {})
     return f"{FILE}?{urlencode(query)}{f'#L{line}' if line else ''}"
 

@@ -374,7 +374,7 @@ def _drawn_entry(editing: Editing, sent: Sent, problem: str = "", reason: str = 
 
 
 def base_of(said: str) -> str:
-    """What a text is told by."""
+    """The digest of a text."""
     return hashlib.blake2b(said.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 

@@ -129,7 +129,7 @@ class CurrentOption:
 
     @property
     def help(self) -> str:
-        """What it is declared with."""
+        """The description in its declaration."""
         return self.option.field.description or ""
 
     @property
@@ -154,7 +154,7 @@ class CurrentOption:
 
     @property
     def typed(self) -> str:
-        """What its field holds."""
+        """The text in its form field."""
         words = as_typed(self.held)
         return "" if self.zero and words == "0" else words
 
@@ -216,7 +216,7 @@ def is_at(problem: Key, key: Key) -> bool:
 
 
 def advice(visit: Visit, config: Config, key: Key, typed: str) -> str:
-    """What to enter instead of a wrong value, in the words of the page."""
+    """Advice on what to enter instead of a wrong value."""
     say, name = visit.say, "_".join(map(str, key))
     shape = shape_at(type(config), key) or Shape("text")
     if key == ("agent", "timezone"):
@@ -270,7 +270,7 @@ async def fields(visit: Visit) -> dict[str, str]:
 
 
 def sentences(visit: Visit, error: ConfigError) -> list[str]:
-    """What is wrong, a line each."""
+    """The problems, one line each."""
     if isinstance(error, Overruled):
         return [visit.say("settings.overruled", origin=error.origin)]
     return str(error).splitlines()

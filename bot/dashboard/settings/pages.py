@@ -31,7 +31,7 @@ Models = Callable[[], Awaitable[Sequence[str]]]
 
 @in_menu("/settings", is_owners=True)
 class SettingsPages(Pages):
-    """What is in effect, and forms that change it."""
+    """The options in effect, and forms that change them."""
 
     def __init__(self, settings: ServedSettings, models: Models) -> None:
         """`models` says which models there are to choose from."""

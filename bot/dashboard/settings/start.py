@@ -160,7 +160,7 @@ class StartPages(Pages):
         return []
 
     def _lacking(self, service: str, key: str, address: str) -> str:
-        """What was left out, as a word; empty when there is something to try."""
+        """The key of the missing field; empty if there is something to try."""
         if service not in SERVICES:
             return "choose"
         if service == ADDRESS:
@@ -190,7 +190,7 @@ class StartPages(Pages):
         return []
 
     def _waiting(self) -> Tried | None:
-        """What was tried lately, and waits for a model to be chosen."""
+        """The service that was tried lately and waits for a model to be chosen."""
         tried = self._tried
         if tried is not None and time.monotonic() - tried.at > KEPT_SECONDS:
             tried = self._tried = None
@@ -223,7 +223,7 @@ class StartPages(Pages):
         return []
 
     def _who(self) -> dict[str, str]:
-        """Who is who now, by the names of the form."""
+        """The current names, time zone and language, by form field."""
         config = self._settings.config
         return {name: str(options.value_at(config, key)) for name, key in WHO.items()}
 
@@ -260,7 +260,7 @@ class StartPages(Pages):
         )
 
     def _telegram_now(self) -> dict[str, Any] | None:
-        """How Telegram is doing; None while it is not set up."""
+        """The state of Telegram; None while it is not set up."""
         plugin = self._settings.plugins.get(TELEGRAM)
         if plugin is None or plugin.off(self._settings.config.channels.get(TELEGRAM)):
             return None

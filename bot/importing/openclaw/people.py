@@ -79,12 +79,12 @@ def _chat(parts: list[str], at: int) -> Key:
 
 
 def channel_of(name: str) -> str:
-    """What a channel is called here."""
+    """The name of a channel here."""
     return _OTHER_NAMES.get(name.lower(), name.lower())
 
 
 def owner_of(key: Key, snapshot: PolicySnapshot) -> Owner | None:
-    """Whose a session is; None for what is nobody's."""
+    """The owner of a session; None if it is nobody's."""
     if key.is_work or key.is_unclear:
         return None
     if key.peer:
