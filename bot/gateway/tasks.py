@@ -229,7 +229,7 @@ class TaskRunner:
             return prepared, TurnResult(request.messages, "", error=prepared.refusal)
         async with self._commits.counting(prepared):
             with self._core.metrics.running.track_inprogress():
-                return prepared, await Turn(request, self._toolbox, None, prepared.account).run()
+                return prepared, await Turn(request, self._toolbox, meter=prepared.account).run()
 
     async def _asked(self, run: ClaimedRun) -> QueuedMessage:
         """The task as a message of whoever made it."""
