@@ -146,6 +146,11 @@ class NamedAgentConfig(AgentConfig):
     """`[agents.<name>]`: another agent; what it does not set is as in `[agent]`."""
 
     timezone: ClassVar[str] = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+    memory: Literal["main", "own"] = Field(
+        default="main",
+        description='"main" shares the notes and conversations of [agent]; "own" has its own below '
+        "agents/<name>/ in the workspace, which no other agent sees, and sees no others.",
+    )
     tools: tuple[str, ...] = Field(
         default=(),
         description='The only tools it may use, such as ["memory_*", "web_search"]; empty is all '
@@ -172,6 +177,13 @@ class AgentsConfig(Section):
     def named(self) -> Mapping[str, NamedAgentConfig]:
         """The tables by name, in the order of the file."""
         return self.__pydantic_extra__
+
+    def sharing(self, name: str) -> tuple[str, ...]:
+        """The agents that share one's memory, itself too."""
+        own = self.named.get(name)
+        if own is not None and own.memory == "own":
+            return (name,)
+        return (MAIN_AGENT, *(each for each, a in self.named.items() if a.memory == "main"))
 
 
 Thinking = Literal["", "off", "low", "medium", "high"]

@@ -201,6 +201,7 @@ def resolve(
             is_owner=person.is_owner,
             folders=config.memory.folders,
             agent=agent,
+            agents=config.agents.sharing(agent),
         ),
         rights=rights_of(
             config.tools.rules,

@@ -225,7 +225,8 @@ def person_of(config: SessionConfig, seat: Seat) -> Person:
 
 def agent_of(key: str) -> str:
     """The agent whose session a key is of."""
-    return key.split(":", 2)[1]
+    first, _, rest = key.partition(":")
+    return rest.partition(":")[0] if first == "agent" else MAIN_AGENT
 
 
 def room_of(key: str) -> str:

@@ -18,6 +18,7 @@ from bot.config import MAIN_AGENT, AgentsConfig, BindRule, FolderConfig, SendPol
 MAIN_SPACE = "main"
 SHARED_SPACE = "shared"
 PRIVATE = "#private"  # the partition of a space's MEMORY.md and USER.md
+AGENTS = "agents"  # begins the spaces of an agent with memory of its own, before its name
 FOLDERS = "folders/"  # begins the partition of a folder of documents, before its name
 TALK = "talk:"  # the partition of what was said in a room, or by a person in direct chats
 _UNSAFE = re.compile(r"[^a-z0-9_.-]+")
@@ -34,7 +35,8 @@ class MemoryView:
     search, `people` the identities whose direct conversations it may search. `private` is true in
     direct chats only: it is what lets MEMORY.md and USER.md load. `recall` is how often memory is
     searched for it unasked, where its rule says so. `folders` are the names of the folders of
-    documents it may search, and `agent` is the name of the agent whose session it is.
+    documents it may search. `agent` is the name of the agent whose session it is, and `agents` are
+    those whose direct conversations with these people it may search.
     """
 
     space: str
@@ -44,6 +46,12 @@ class MemoryView:
     recall: RecallMode = ""
     folders: tuple[str, ...] = ()
     agent: str = MAIN_AGENT
+    agents: tuple[str, ...] = (MAIN_AGENT,)
+
+    @property
+    def begins(self) -> tuple[str, ...]:
+        """What the keys of the direct conversations it may search begin with."""
+        return tuple(f"agent:{agent}:" for agent in self.agents)
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -56,7 +64,8 @@ class MemoryView:
         if not self.space:
             return ()
         private = (f"{self.space}{PRIVATE}",) if self.private else ()
-        talk = (*(f"{TALK}{key}" for key in self.keys), *(f"{TALK}{who}" for who in self.people))
+        theirs = (talk_of(agent, who) for agent in self.agents for who in self.people)
+        talk = (*(f"{TALK}{key}" for key in self.keys), *theirs)
         return (*self.spaces, *private, *talk, *(f"{FOLDERS}{name}" for name in self.folders))
 
 
@@ -74,8 +83,24 @@ class Subject:
     thread: str = ""
 
 
+def talk_of(agent: str, person: str) -> str:
+    """The partition of what somebody said to an agent in direct chats; nobody's id has a "/"."""
+    return f"{TALK}{person}" if agent == MAIN_AGENT else f"{TALK}{AGENTS}/{agent}/{person}"
+
+
+def agents_space(agent: str, space: str) -> str:
+    """The space of an agent with memory of its own that is what `space` is in the main memory."""
+    return f"{AGENTS}/{agent}" if space == MAIN_SPACE else f"{AGENTS}/{agent}/{space}"
+
+
+def main_space(space: str) -> str:
+    """The space of the main memory that a space of any agent is like."""
+    first, _, rest = space.partition("/")
+    return rest.partition("/")[2] or MAIN_SPACE if first == AGENTS else space
+
+
 def is_owners_own(view: MemoryView) -> bool:
-    """True for the view of a direct chat of the owner's."""
+    """True for the view of a direct chat of the owner's, with the main memory."""
     return view.private and view.space == MAIN_SPACE
 
 
@@ -131,8 +156,12 @@ def view_for(
     is_owner: bool,
     folders: Mapping[str, FolderConfig] = {},
     agent: str = MAIN_AGENT,
+    agents: tuple[str, ...] = (MAIN_AGENT,),
 ) -> MemoryView:
     """The view of a session. Pure: the same session and configuration give the same view.
+
+    `agent` is whose session it is, and `agents` share its memory; without `[agent]` among them it
+    is one of their own.
 
     The first matching rule, or else the default, decides if it sees memory at all.
     `people` are the identities of whoever speaks, the canonical one first ("ada", then each
@@ -152,18 +181,20 @@ def view_for(
         for name, folder in folders.items()
         if (is_direct and is_owner) or not names.isdisjoint(folder.who)
     )
-    if not is_direct:
+    if is_direct:
+        space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
+    else:
         room = room_name(subject.channel, subject.account, subject.chat)
-        space, key = f"rooms/{folder_name(room)}", (subject.key,)
-        return MemoryView(space, key, private=False, recall=recall, folders=found, agent=agent)
-    space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
+        space = f"rooms/{folder_name(room)}"
     return MemoryView(
-        *(space, (subject.key,)),
-        private=True,
-        people=people,
+        space if MAIN_AGENT in agents else agents_space(agent, space),
+        (subject.key,),
+        private=is_direct,
+        people=people if is_direct else (),
         recall=recall,
         folders=found,
         agent=agent,
+        agents=agents,
     )
 
 

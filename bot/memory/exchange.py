@@ -11,6 +11,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -18,7 +19,7 @@ from typing import cast
 import orjson
 
 from bot.errors import ConfidantError, NotVisible, ToolError
-from bot.identity.view import MAIN_SPACE, SHARED_SPACE, MemoryView
+from bot.identity.view import AGENTS, MAIN_SPACE, SHARED_SPACE, MemoryView, agents_space
 from bot.invocation import confidant
 from bot.memory import layout
 from bot.memory.disk import reason
@@ -74,6 +75,9 @@ def target_of(path: str, view: MemoryView = _OWNER) -> str:
     Raises:
         NotVisible: none.
     """
+    first, _, rest = path.partition("/")
+    if view == _OWNER and first == AGENTS:
+        return _agents_target(*rest.partition("/")[::2])
     parts = tuple(path.split("/"))
     if view == _OWNER and path in OWN_FILES:
         return path
@@ -81,6 +85,20 @@ def target_of(path: str, view: MemoryView = _OWNER) -> str:
     if parts[0] == SHARED_SPACE and len(parts) < 2:
         raise NotVisible
     return target
+
+
+def _agents_target(agent: str, path: str) -> str:
+    """The file of an agent that a name means: its own, or the owner's in its memory.
+
+    Raises:
+        NotVisible: none.
+    """
+    if path in OWN_FILES and layout.is_plain(agent):
+        return f"{AGENTS}/{agent}/{path}"
+    if path.partition("/")[0] == SHARED_SPACE:
+        raise NotVisible
+    own = MemoryView(agents_space(agent, MAIN_SPACE), (), private=True)
+    return layout.resolve(own, path, writing=True)
 
 
 def text_of(store: NoteStore, path: str, view: MemoryView = _OWNER) -> str | None:
@@ -202,11 +220,15 @@ def names(store: NoteStore) -> Iterator[str]:
         ((layout.NOTES_FOLDER,), layout.is_note, depth),
         ((SHARED_SPACE,), layout.is_note, depth),
     )
-    for folders, wanted, most in within:
+    for folders, wanted, most in (*within, ((AGENTS,), layout.is_note, depth)):
         try:
-            yield from [seen.path for seen in store.walk(folders, wanted, most)]
+            found = [seen.path for seen in store.walk(folders, wanted, most)]
         except FileNotFoundError:  # a folder that nothing was put into yet
             continue
+        for path in found:
+            with suppress(NotVisible):  # of agents' memory only what is the owner's
+                target_of(path)
+                yield path
 
 
 def checked(path: str, data: bytes) -> str:

@@ -21,10 +21,18 @@ import structlog
 
 from bot.config import MAIN_AGENT
 from bot.errors import NotVisible
-from bot.identity.view import FOLDERS, MAIN_SPACE, PRIVATE, SHARED_SPACE, MemoryView
+from bot.identity.view import (
+    AGENTS,
+    FOLDERS,
+    MAIN_SPACE,
+    PRIVATE,
+    SHARED_SPACE,
+    MemoryView,
+    agents_space,
+    main_space,
+)
 from bot.storage import files
 
-AGENTS = "agents"
 PEOPLE = "people"
 ROOMS = "rooms"
 NOTES_FOLDER = "memory"
@@ -68,17 +76,30 @@ def locate(relative: PurePosixPath) -> Located | None:
     parts = relative.parts
     if not 0 < len(parts) <= MAX_PARTS or not all(map(is_plain, parts)):
         return None
-    match parts:
-        case ((("people" | "rooms") as kind), name, *inner):
-            space = f"{kind}/{name}"
-        case ("people" | "rooms", *_):
-            return None
-        case ("shared", *inner):
-            space = SHARED_SPACE
-        case (*inner,):
-            space = MAIN_SPACE
-    partition = _partition(space, tuple(inner))
+    space, inner = space_within(parts)
+    partition = _partition(space, inner)
     return Located(space, "/".join(inner), partition) if partition else None
+
+
+def space_within(parts: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The space that a path below the workspace lies in, and the path in there.
+
+    Of a folder that holds spaces, and is none itself, nothing is in there.
+    """
+    match parts:
+        case ("agents", name, *inner):
+            # What the operator gives to everyone is in one place, and agents have no agents.
+            space, left = space_within(tuple(inner))
+            is_one = inner and inner[0] not in {AGENTS, SHARED_SPACE}
+            return agents_space(name, space), left if is_one else ()
+        case ((("people" | "rooms") as kind), name, *inner):
+            return f"{kind}/{name}", tuple(inner)
+        case ("people" | "rooms" | "agents", *_):
+            return MAIN_SPACE, ()
+        case ("shared", *inner):
+            return SHARED_SPACE, tuple(inner)
+        case _:
+            return MAIN_SPACE, parts
 
 
 def resolve(view: MemoryView, path: str, *, writing: bool = False) -> str:
@@ -149,12 +170,13 @@ def space_folders(view: MemoryView) -> tuple[str, ...]:
     Raises:
         NotVisible: the view has no space.
     """
-    if view.space == MAIN_SPACE:
-        return ()
-    parts = tuple(view.space.split("/"))
-    if len(parts) != 2 or parts[0] not in {PEOPLE, ROOMS} or not is_plain(parts[1]):
+    space = main_space(view.space)
+    begin = view.space.split("/")[:2] if space != view.space else []
+    parts = [] if space == MAIN_SPACE else space.split("/")
+    is_known = not parts or (len(parts) == 2 and parts[0] in {PEOPLE, ROOMS})
+    if not is_known or not all(map(is_plain, (*begin, *parts))):
         raise NotVisible
-    return parts
+    return (*begin, *parts)
 
 
 def shown(space: str, path: str) -> str:
@@ -162,6 +184,11 @@ def shown(space: str, path: str) -> str:
     if space == SHARED_SPACE or space.startswith(FOLDERS):
         return f"{space.removeprefix(FOLDERS)}/{path}"
     return path
+
+
+def is_room(space: str) -> bool:
+    """True for the space of a room."""
+    return main_space(space).startswith(f"{ROOMS}/")
 
 
 def space_of(partition: str) -> str:
@@ -191,7 +218,7 @@ def _partition(space: str, inner: tuple[str, ...]) -> str:
         return ""
     if space == SHARED_SPACE or (len(inner) > 1 and inner[0] == NOTES_FOLDER):
         return space
-    if len(inner) == 1 and space.startswith(f"{ROOMS}/"):
+    if len(inner) == 1 and is_room(space):
         return space if inner[0] == ROOM_FILE else ""
     return f"{space}{PRIVATE}" if len(inner) == 1 and inner[0] in PRIVATE_FILES else ""
 

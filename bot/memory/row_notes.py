@@ -18,7 +18,7 @@ import structlog
 from bot.clock import Clock
 from bot.coordination import Coordination, Event
 from bot.errors import FenceLost, NotVisible, StorageError, ToolError
-from bot.identity.view import MAIN_SPACE, SHARED_SPACE
+from bot.identity.view import MAIN_SPACE
 from bot.invocation import confidant
 from bot.memory import layout, note_store
 from bot.memory.note_store import (
@@ -241,13 +241,8 @@ class _Forgotten(Exception):
 
 def space_of(path: str) -> str:
     """The space that a path below the workspace lies in."""
-    match PurePosixPath(path).parts:
-        case ((layout.PEOPLE | layout.ROOMS) as kind, name, _, *_):
-            return f"{kind}/{name}"
-        case (first, _, *_) if first == SHARED_SPACE:
-            return SHARED_SPACE
-        case _:
-            return MAIN_SPACE
+    space, inner = layout.space_within(PurePosixPath(path).parts)
+    return space if inner else MAIN_SPACE
 
 
 def _must_be_plain(path: str) -> None:

@@ -155,7 +155,7 @@ class SelfTest:
 
     async def _space(self, space: str, before: Asked, most: int, now: int) -> Asked:
         """Ask for entries of one space: first for those that were not found before."""
-        view = MemoryView(space, (), private=not space.startswith(f"{layout.ROOMS}/"))
+        view = MemoryView(space, (), private=not layout.is_room(space))
         missed = {(each.path, each.line): each.nights for each in before.missed}
         chance = random.Random(f"{space} {now // DAY_MS}")  # noqa: S311 - a sample, not a secret
         entries = await self._entries(view, {path for path, _ in missed}, chance) if most else []

@@ -17,7 +17,8 @@ import structlog
 from bot.clock import DAY_MS, Clock
 from bot.config import Settings
 from bot.errors import StorageClosed, StorageError
-from bot.identity.view import TALK
+from bot.identity.routing import agent_of
+from bot.identity.view import TALK, talk_of
 from bot.memory.index import MemoryIndex
 from bot.memory.search import Document
 from bot.sessions import store
@@ -173,8 +174,10 @@ def _oldest(tx: Transaction) -> int:
 
 
 def partition_of(chat_type: str, person: str, key: str) -> str:
-    """The partition of what was said: its person's in direct chats, else its room's."""
-    return f"{TALK}{person if chat_type == 'direct' and person else key}"
+    """The partition of what was said: its person's with an agent in direct chats, or its room's."""
+    if chat_type == "direct" and person:
+        return talk_of(agent_of(key), person)
+    return f"{TALK}{key}"
 
 
 def _documents(

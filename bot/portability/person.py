@@ -25,7 +25,7 @@ import orjson
 
 from bot.clock import DAY_MS, Clock, moment, to_the_minute
 from bot.cluster.extra import needing_extra
-from bot.config import BackupConfig, Config
+from bot.config import MAIN_AGENT, BackupConfig, Config
 from bot.delivery import outbox
 from bot.errors import ConfidantError, StorageError, StorageFull
 from bot.gateway.admission import read_books
@@ -33,7 +33,15 @@ from bot.i18n import language_of, text
 from bot.identity import MANY, Books, Policy, PolicySnapshot, routing
 from bot.identity.conversation import local_zone
 from bot.identity.routing import Person
-from bot.identity.view import MAIN_SPACE, PRIVATE, TALK, MemoryView
+from bot.identity.view import (
+    AGENTS,
+    MAIN_SPACE,
+    PRIVATE,
+    TALK,
+    MemoryView,
+    agents_space,
+    talk_of,
+)
 from bot.invocation import confidant
 from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.index.service import leave_folder, leave_rows
@@ -66,8 +74,9 @@ class DataSubject:
     @property
     def views(self) -> tuple[MemoryView, ...]:
         """Views of their notes, and of nobody else's: a space is theirs for each of their names."""
-        spaces = (*((MAIN_SPACE,) if self.is_owner else ()), *self.theirs.spaces)
-        return tuple(MemoryView(space, (), private=True) for space in spaces)
+        agents = (agents_space(agent, MAIN_SPACE) for agent in self.theirs.agents)
+        own = (MAIN_SPACE, *agents) if self.is_owner else ()
+        return tuple(MemoryView(space, (), private=True) for space in (*own, *self.theirs.spaces))
 
 
 def find(tx: Transaction, config: Config, typed: str) -> DataSubject:
@@ -81,7 +90,17 @@ def find(tx: Transaction, config: Config, typed: str) -> DataSubject:
     names = dict.fromkeys(
         (person.identity, *person.identities, *snapshot.names_of(person.identity))
     )
-    return DataSubject(person.identity, erasing.belongings_of(tx, names), person.is_owner)
+    on_server = config.storage.url is not None
+    theirs = erasing.belongings_of(tx, names, _agents(config), on_server=on_server)
+    return DataSubject(person.identity, theirs, person.is_owner)
+
+
+def _agents(config: Config) -> Iterator[str]:
+    """The agents that are configured, and those that have a folder in the workspace."""
+    yield from config.agents.named
+    folder = config.workspace / AGENTS
+    if config.storage.url is None and folder.is_dir():
+        yield from (each.name for each in folder.iterdir() if each.is_dir())
 
 
 def snapshot_of(tx: Transaction | None, config: Config) -> PolicySnapshot:
@@ -201,7 +220,8 @@ class Export:
                 if listed.path.startswith("shared/"):
                     continue
                 data = await space_files.data(view, listed.path, MAX_READ)
-                self._add(f"notes/{listed.path}", data)
+                agent = "/".join(view.space.split("/")[:2]) if view.space.startswith(AGENTS) else ""
+                self._add(f"notes/{agent and f'{agent}/'}{listed.path}", data)
                 count += 1
         return count
 
@@ -359,8 +379,10 @@ class ErasurePlan:
     def partitions(self) -> tuple[str, ...]:
         """The partitions of the memory index with their words; those of rooms are made anew."""
         spaces = self.theirs.spaces
-        talk = (f"{TALK}{each}" for each in (*self.theirs.names, *self.room_keys))
-        return (*spaces, *(f"{space}{PRIVATE}" for space in spaces), *talk)
+        agents = (MAIN_AGENT, *self.theirs.agents)
+        talk = (talk_of(agent, name) for agent in agents for name in self.theirs.names)
+        rooms = (f"{TALK}{key}" for key in self.room_keys)
+        return (*spaces, *(f"{space}{PRIVATE}" for space in spaces), *talk, *rooms)
 
 
 def plan_of(tx: Transaction, whose: DataSubject, now: int) -> ErasurePlan:
@@ -400,7 +422,12 @@ def erase_begun(folder: Path) -> ErasurePlan | None:
     try:
         said = orjson.loads((folder / ERASING).read_bytes())
         names, sessions, chats = (said["theirs"][name] for name in ("names", "sessions", "chats"))
-        theirs = Belongings(tuple(names), tuple(sessions), tuple((a, b, c) for a, b, c in chats))
+        theirs = Belongings(
+            tuple(names),
+            tuple(sessions),
+            tuple((a, b, c) for a, b, c in chats),
+            tuple(said["theirs"].get("agents", ())),
+        )
         return ErasurePlan(
             said["identity"], theirs, tuple(said["rooms"]), tuple(said["room_keys"]), said["at"]
         )

@@ -23,6 +23,7 @@ from bot.channel import reveal
 from bot.clock import Clock
 from bot.config import Config
 from bot.errors import ArchiveError, ArchiveRefused, StorageError
+from bot.identity.view import AGENTS
 from bot.memory import layout, uses, versions
 from bot.memory.night import record as nights
 from bot.memory.row_notes import space_of
@@ -226,8 +227,9 @@ def _settle_notes(
     `workspace`, and all of whoever was erased. `before` is how often something had been forgotten
     when it was made.
     """
-    people = workspace / layout.PEOPLE
-    for folder in [*people.iterdir()] if people.is_dir() else []:
+    roots = [workspace, *(workspace / AGENTS).glob("*")]
+    people = (folder for root in roots for folder in (root / layout.PEOPLE).glob("*"))
+    for folder in [*people]:
         if any(mark.is_of(f"{layout.PEOPLE}/{folder.name}") for mark in erased):
             shutil.rmtree(folder)
     spaces = {space for space, number in forgotten.spaces.items() if number > before.get(space, 0)}

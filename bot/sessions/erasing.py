@@ -20,13 +20,15 @@ from typing import Any
 
 import orjson
 
+from bot.config import MAIN_AGENT
 from bot.identity import MessageOrigin, Seat
-from bot.identity.view import folder_name
+from bot.identity.routing import agent_of
+from bot.identity.view import AGENTS, agents_space, folder_name
 from bot.sessions import compactions, entries, store, uploads
 from bot.sessions.entries import GONE, Entry
-from bot.storage import Transaction, Value, fulltext, insert_new, marks, scalar, scalars
+from bot.storage import Transaction, Value, beginning, fulltext, insert_new, marks, scalar, scalars
 from bot.storage.records import drop, drop_under, from_json, keep, under, values_under
-from bot.storage.tables import TABLES, Owner
+from bot.storage.tables import TABLES, Owner, Table
 
 # What in the database belongs to one person, table by table. Functions over a transaction.
 #
@@ -45,12 +47,13 @@ class Belongings:
     """Somebody, by all their names, the canonical one first.
 
     `sessions` are the ids of their direct conversations, and `chats` where these take place
-    (channel, account, chat).
+    (channel, account, chat). `agents` are all that may have memory of their own.
     """
 
     names: tuple[str, ...]
     sessions: tuple[str, ...] = ()
     chats: tuple[tuple[str, str, str], ...] = ()
+    agents: tuple[str, ...] = ()
 
     @property
     def seats(self) -> tuple[Seat, ...]:
@@ -65,11 +68,17 @@ class Belongings:
     @property
     def spaces(self) -> tuple[str, ...]:
         """The spaces of notes that are, or were, theirs; not those of the owner."""
-        return tuple(f"people/{folder_name(name)}" for name in self.names)
+        own = [f"people/{folder_name(name)}" for name in self.names]
+        return (*own, *(agents_space(agent, space) for agent in self.agents for space in own))
 
 
-def belongings_of(tx: Transaction, names: Iterable[str]) -> Belongings:
-    """Somebody's, with accounts joined to theirs and the names they have on the page."""
+def belongings_of(
+    tx: Transaction, names: Iterable[str], agents: Iterable[str] = (), *, on_server: bool = False
+) -> Belongings:
+    """Somebody's, with accounts joined to theirs and the names they have on the page.
+
+    `agents` are those that are known beside the ones of which the database has anything.
+    """
     known = dict.fromkeys(names)
     while True:
         found = Belongings(tuple(known))
@@ -88,7 +97,31 @@ def belongings_of(tx: Transaction, names: Iterable[str]) -> Belongings:
         found.names,
         tuple(scalars(tx, theirs, *values)),
         tuple(dict.fromkeys((a, b, c) for a, b, c in spots)),
+        tuple(sorted({*agents, *_agents(tx, (where, values), on_server=on_server)})),
     )
+
+
+def _agents(tx: Transaction, theirs: Condition, *, on_server: bool) -> set[str]:
+    """The agents that somebody talked to, and those of whose memory there is a row."""
+    where, values = theirs
+    keys = scalars(tx, f"SELECT DISTINCT key FROM sessions WHERE {where}", *values)
+    begins = (f"{AGENTS}/",)
+    spaces = [
+        space
+        for table in _tables(on_server=on_server)
+        if "space" in table.owner
+        for space in scalars(
+            tx,
+            f"SELECT DISTINCT space FROM {table.name} WHERE {beginning('space', begins)}",
+            *begins,
+        )
+    ]
+    return ({*map(agent_of, keys)} - {MAIN_AGENT}) | {each.split("/")[1] for each in spaces}
+
+
+def _tables(*, on_server: bool) -> list[Table]:
+    engines = {"", "postgres" if on_server else "sqlite"}
+    return [table for table in TABLES if table.engine in engines]
 
 
 def belonging_conditions(found: Belongings, *, on_server: bool = False) -> dict[str, Condition]:
@@ -112,11 +145,10 @@ def belonging_conditions(found: Belongings, *, on_server: bool = False) -> dict[
         "page asker": within("asker", found.names),
         "page name": within("name", on_page),
     }
-    engines = {"", "postgres" if on_server else "sqlite"}
     return {
         table.name: _any([by[owner] for owner in table.owner])
-        for table in TABLES
-        if table.owner and table.engine in engines
+        for table in _tables(on_server=on_server)
+        if table.owner
     }
 
 

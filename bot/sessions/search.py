@@ -11,7 +11,7 @@ from bot.messages import Quote, Quoted, result_from_json
 from bot.sessions import store
 from bot.sessions.entries import Entry, NewEntry, Role
 from bot.sessions.store import Session
-from bot.storage import Database, Transaction, marks, scalar, scalars
+from bot.storage import Database, Transaction, beginning, marks, scalar, scalars
 
 MAX_MESSAGES = 100  # of a turn that are looked at for what it quotes
 
@@ -72,7 +72,8 @@ class TranscriptIndex:
 
 def find(tx: Transaction, view: MemoryView, query: str, limit: int) -> list[Hit]:
     """Messages a view may see that match the words, best first."""
-    found = [seq for seq, _ in tx.search_text(query, limit, view.keys, view.people)]
+    rows = tx.search_text(query, limit, view.keys, view.people, view.begins)
+    found = [seq for seq, _ in rows]
     rows = tx.execute(
         "SELECT seq, session_id, line, channel FROM entries "
         f"JOIN sessions ON sessions.id = session_id WHERE seq IN ({marks(found)})",
@@ -134,11 +135,12 @@ def forgotten(tx: Transaction, session_id: str, *, since: int = 0) -> set[str]:
 
 def keys_of(tx: Transaction, view: MemoryView) -> list[str]:
     """The session keys of every conversation that shares a view's memory."""
+    begun = beginning("key", view.begins)
     return scalars(
         tx,
         "SELECT DISTINCT key FROM sessions WHERE (chat_type = 'direct' AND person IN "
-        f"({marks(view.people)})) OR key IN ({marks(view.keys)}) ORDER BY key",
-        *(*view.people, *view.keys),
+        f"({marks(view.people)}) AND {begun}) OR key IN ({marks(view.keys)}) ORDER BY key",
+        *(*view.people, *view.begins, *view.keys),
     )
 
 

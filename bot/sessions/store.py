@@ -18,7 +18,7 @@ from bot.config import Thinking
 from bot.identity import MessageOrigin, Place
 from bot.sessions import entries
 from bot.sessions.reset import Cut
-from bot.storage import Row, Transaction, Value, marks, scalar, scalars, upsert
+from bot.storage import Row, Transaction, Value, beginning, marks, scalar, scalars, upsert
 from bot.storage.records import HERE, Records, place, read_alone
 
 # "import": it took place elsewhere, with another program, and nothing is ever added to it here.
@@ -368,13 +368,13 @@ def filling(
 
     Only those whose person wrote since a moment (ms since the epoch) and did not turn notices off.
     """
-    begin = f"agent:{agent}:"
+    begins = (f"agent:{agent}:",)
     return SESSIONS.where(
         tx,
-        "turns > 0 AND ended_by = '' AND substr(key, 1, ?) = ? AND model = ? "
+        f"turns > 0 AND ended_by = '' AND {beginning('key', begins)} AND model = ? "
         "AND context_tokens >= ? AND told < ? AND last_user_at >= ? AND notices IN ('', 'on') "
         "AND id IN (SELECT session_id FROM conversations WHERE key = sessions.key)",
-        *(len(begin), begin, model, used, level, since),
+        *(*begins, model, used, level, since),
     )
 
 

@@ -42,11 +42,17 @@ class Transaction(Protocol):
         ...
 
     def search_text(
-        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
+        self,
+        query: str,
+        limit: int,
+        keys: Sequence[str],
+        people: Sequence[str] = (),
+        begins: Sequence[str] = ("",),
     ) -> list[Row]:
         """Entries that match, best first: (entry, score); score in (0, 1).
 
-        Only of these session keys, and of these people's direct conversations.
+        Only of these session keys, and of these people's direct conversations whose keys begin
+        with one of `begins`.
         """
         ...
 
@@ -148,6 +154,12 @@ def scalars(tx: Transaction, sql: str, *values: Value) -> list[Any]:
 def marks(values: Sized) -> str:
     """A mark for each of these values, to stand in a statement between brackets."""
     return ",".join("?" * len(values))
+
+
+def beginning(column: str, begins: Sequence[str]) -> str:
+    """A condition that is true where a column begins with one of these texts, its values."""
+    each = (f"substr({column}, 1, {len(begin)}) = ?" for begin in begins)
+    return f"({' OR '.join(each) or '1 = 0'})"
 
 
 async def insist(database: Database, work: Callable[[Transaction], T]) -> T:

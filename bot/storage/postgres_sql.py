@@ -15,7 +15,7 @@ from psycopg.types.numeric import IntDumper
 from psycopg.types.string import TextLoader
 
 from bot import errors
-from bot.storage import Row, Value, fulltext, marks
+from bot.storage import Row, Value, beginning, fulltext, marks
 
 NUL = "\U0010ffff"  # stands for the one character PostgreSQL keeps in no text; it is none itself
 MAX_FOUND = 20_000  # texts that are weighed for one search: the newest that match
@@ -115,7 +115,12 @@ class PostgresTransaction:
         self.execute("DELETE FROM entries_text WHERE entry = ?", (entry,))
 
     def search_text(
-        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
+        self,
+        query: str,
+        limit: int,
+        keys: Sequence[str],
+        people: Sequence[str] = (),
+        begins: Sequence[str] = ("",),
     ) -> list[Row]:
         """Entries that match, best first: (entry, score)."""
         asked = (fulltext.tsquery(self.words.of(phrase)) for phrase in fulltext.phrases(query))
@@ -126,9 +131,10 @@ class PostgresTransaction:
             terms=", ".join(["(CAST(? AS tsquery))"] * len(terms)),
             keys=marks(keys),
             people=marks(people),
+            begins=beginning("key", begins),
             found=MAX_FOUND,
         )
-        rows = self.execute(sql, (*terms, *keys, *people, " | ".join(terms), limit))
+        rows = self.execute(sql, (*terms, *keys, *people, *begins, " | ".join(terms), limit))
         return [(entry, fulltext.score(strength)) for entry, strength in rows]
 
     @property
@@ -156,7 +162,8 @@ class PostgresTransaction:
 _SEARCH = """
     WITH terms(term) AS (VALUES {terms}),
     scope AS (SELECT id, entry_count FROM sessions
-        WHERE key IN ({keys}) OR (chat_type = 'direct' AND person IN ({people}))),
+        WHERE key IN ({keys})
+            OR (chat_type = 'direct' AND person IN ({people}) AND {begins})),
     found AS MATERIALIZED (SELECT entry, words FROM entries_text
         JOIN entries ON entries.seq = entry JOIN scope ON scope.id = entries.session_id
         WHERE words @@ CAST(? AS tsquery)

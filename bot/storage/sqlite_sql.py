@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from bot import errors
-from bot.storage import Row, Value, fulltext, marks
+from bot.storage import Row, Value, beginning, fulltext, marks
 
 # After one of these SQLite may have rolled back the whole transaction, so the group fails as one.
 _FATAL = (apsw.FullError, apsw.IOError, apsw.CorruptError, apsw.NotADBError, apsw.NoMemError)
@@ -43,12 +43,18 @@ class SqliteTransaction:
         self.execute("DELETE FROM entries_text WHERE rowid = ?", (entry,))
 
     def search_text(
-        self, query: str, limit: int, keys: Sequence[str], people: Sequence[str] = ()
+        self,
+        query: str,
+        limit: int,
+        keys: Sequence[str],
+        people: Sequence[str] = (),
+        begins: Sequence[str] = ("",),
     ) -> list[Row]:
         """Entries that match, best first: (entry, score)."""
         match = fulltext.match_query(query)
         if not match or not (keys or people):
             return []
+        begun = beginning("key", begins)
         # What they may see is gathered once, so that what others said costs next to nothing. The
         # "+" keeps SQLite from asking the index for each of it instead.
         rows = self.execute(
@@ -56,10 +62,10 @@ class SqliteTransaction:
                 WHERE entries_text MATCH ? AND +rowid IN (
                     SELECT seq FROM sessions CROSS JOIN entries ON session_id = sessions.id
                     WHERE key IN ({marks(keys)})
-                        OR (chat_type = 'direct' AND person IN ({marks(people)})))
+                        OR (chat_type = 'direct' AND person IN ({marks(people)}) AND {begun}))
                 AND NOT EXISTS (SELECT 1 FROM unseen WHERE seq = entries_text.rowid)
                 ORDER BY bm25(entries_text), rowid DESC LIMIT ?""",
-            (match, *keys, *people, limit),
+            (match, *keys, *people, *begins, limit),
         )
         return [(entry, fulltext.score(bm25)) for entry, bm25 in rows]
 

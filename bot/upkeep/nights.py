@@ -23,7 +23,7 @@ from bot.errors import ModelError, StorageError, ToolError
 from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
-from bot.identity.view import MAIN_SPACE, folder_name
+from bot.identity.view import MAIN_SPACE, folder_name, main_space
 from bot.memory import layout, note_store
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import record
@@ -62,12 +62,16 @@ class Chat:
     conversation: Conversation
 
 
-def chat_of(tx: Transaction, resolver: ConversationResolver, person: str) -> Chat | None:
-    """The direct chat that somebody wrote in last, and may write in."""
+def chat_of(
+    tx: Transaction, resolver: ConversationResolver, person: str, space: str = ""
+) -> Chat | None:
+    """The direct chat that somebody wrote in last, and may write in; with a `space`, one of it."""
     for session in store.directs(tx, person, MOST_CHATS):
         found = resolver.of(session.origin)
         is_theirs = found.key == session.key and session.sender not in {"", MANY}
-        if is_theirs and found.is_admitted and found.view.private and _is_own(found):
+        is_own = main_space(found.view.space) == _space_of(found.person)
+        is_own = is_own and found.view.space == (space or found.view.space)
+        if is_theirs and found.is_admitted and found.view.private and is_own:
             return Chat(session, found)
     return None
 
@@ -89,15 +93,18 @@ class Nights:
         if self._core.resolver.policy.config.memory.night.mode == "off" or not self._core.is_leader:
             return
         status = await self._memory.index.status()
+        spaces: dict[str, list[str]] = {}
+        for space in sorted(status.spaces):
+            spaces.setdefault(main_space(space), []).append(space)
         people = await self._core.database.read(store.people)
         for person in people:
-            if _space_of(person) in status.spaces:
-                await self._for(person)
+            for space in spaces.get(_space_of(person), ()):
+                await self._for(person, space)
 
-    async def _for(self, person: str) -> None:
+    async def _for(self, person: str, space: str) -> None:
         try:
             chat = await self._core.database.read(
-                lambda tx: chat_of(tx, self._core.resolver, person)
+                lambda tx: chat_of(tx, self._core.resolver, person, space)
             )
             if chat is not None:
                 await self._keep(chat)
@@ -232,10 +239,6 @@ def _due(known: record.Record, now: datetime, hour: int) -> str:
 
 def _space_of(person: str) -> str:
     return MAIN_SPACE if person == OWNER else f"{layout.PEOPLE}/{folder_name(person)}"
-
-
-def _is_own(found: Conversation) -> bool:
-    return found.view.space == _space_of(found.person)
 
 
 def short(words: str) -> str:

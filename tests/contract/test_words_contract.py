@@ -159,6 +159,9 @@ async def test_only_the_conversations_that_are_asked_for_are_searched(database):
     assert await database.read(lambda tx: tx.search_text("secret", 9, ())) == []
     rows = await database.read(lambda tx: tx.search_text("secret", 9, (), ["eve"]))
     assert [entry for entry, _ in rows] == theirs
+    for begins, wanted in (((), []), ((KEYS[1][:-1],), theirs), (("agent:other:", "x"), [])):
+        rows = await database.read(lambda tx, b=begins: tx.search_text("secret", 9, (), ["eve"], b))
+        assert [entry for entry, _ in rows] == wanted
     assert len(await database.read(lambda tx: tx.search_text("secret", 1, KEYS))) == 1
 
 

@@ -8,8 +8,15 @@ from typing import Any
 
 from bot.agent.models import Request
 from bot.errors import ModelUnreachable
+from bot.identity import MessageOrigin
+from bot.identity.routing import agent_of
+from bot.identity.view import folder_name, talk_of
+from bot.memory.transcripts import TranscriptFeed
+from bot.portability import person
+from bot.sessions.search import find, keys_of
+from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
-from tests.support import make_config, running, write_file
+from tests.support import NOON, make_config, running, until, write_file
 
 ROOMS = {"memory": {"group_policy": "open", "require_mention": False}}
 COOK = {
@@ -104,6 +111,107 @@ async def test_a_room_keeps_when_it_is_answered_whichever_agent_answers(tmp_path
         await engine.say("hello", **DEN, sender="bob")
         await engine.channel.wait_sent(1)
         assert engine.model.requests[-1].model == "small"
+
+
+# --- memory of an agent's own -------------------------------------------------------------------
+
+SECRET = "cornflower"  # said to the main agent, or in its notes
+OWN = "marigold"  # the same of the agent with memory of its own
+
+
+def shown(request: Request) -> str:
+    """Everything a model was shown."""
+    return request.system + repr(request.messages)
+
+
+def knows(where: Path, word: str) -> None:
+    for name in ("MEMORY.md", "memory/garden.md"):
+        write_file(where / name, f"# Garden\n\n- The garden flower of the year is {word}.\n")
+
+
+@asynccontextmanager
+async def apart(folder: Path, **changes: Any):
+    """An engine whose owner, and Eve, talk to the main agent and to one with its own memory."""
+    workspace = folder / "workspace"
+    knows(workspace, SECRET)
+    knows(workspace / "agents" / "family", OWN)
+    eve = f"people/{folder_name('memory:eve')}"
+    knows(workspace / eve, "eve-main")
+    knows(workspace / "agents" / "family" / eve, "eve-own")
+    bind = [{"sender": "ada", "thread": "f"}, {"sender": "eve", "thread": "f"}]
+    agents = {"family": {"memory": "own", "bind": bind}}
+    owner = {"owner": ("memory:ada",)}
+    async with running(folder, **{**sections(**agents), "session": owner, **changes}) as engine:
+        await until(lambda: engine.app.agent.memory.index.generation != "")
+        await engine.app.agent.memory.index.sync("test")
+        yield engine
+
+
+ASKED = "What is the garden flower of the year?"
+
+
+async def test_no_agent_is_shown_the_memory_of_another(tmp_path):
+    seen: dict[tuple[str, str], str] = {}
+    async with apart(tmp_path) as engine:
+        for sender in ("ada", "eve"):
+            for thread in ("", "f"):
+                await engine.ask(
+                    f"{sender} tells {thread or 'main'}: tulip{thread}", **at(sender, thread)
+                )
+                await engine.ask_each("/new", ASKED, **at(sender, thread))
+                seen[sender, thread] = shown(engine.model.requests[-1])
+    words = (SECRET, OWN, "eve-main", "eve-own")
+    found = {place: [word for word in words if word in text] for place, text in seen.items()}
+    assert found == {
+        ("ada", ""): [SECRET],
+        ("ada", "f"): [OWN],
+        ("eve", ""): ["eve-main"],
+        ("eve", "f"): ["eve-own"],
+    }
+
+
+def at(sender: str, thread: str) -> dict[str, str]:
+    return {"sender": sender, "thread": thread}
+
+
+async def test_what_was_said_to_one_agent_is_not_found_by_another(tmp_path):
+    async with apart(tmp_path) as engine:
+        core, memory = engine.app.core, engine.app.agent.memory
+        await engine.ask("my locker code is heron", sender="ada")
+        await engine.ask("my locker code is egret", **at("ada", "f"))
+        feed = TranscriptFeed(core.database, memory.index, core.settings, core.clock)
+        await feed.look()
+        for thread, own in (("", "heron"), ("f", "egret")):
+            origin = MessageOrigin("memory", "default", "ada", "direct", "ada", thread)
+            view = core.resolver.of(origin).view
+            hits = await core.database.read(lambda tx, v=view: find(tx, v, "locker code", 9))
+            assert hits
+            assert all(own in hit.text for hit in hits)
+            keys = await core.database.read(lambda tx, v=view: keys_of(tx, v))
+            assert [agent_of(key) for key in keys] == ["family" if thread else "main"]
+            by_meaning = await memory.index.search("locker code", view.partitions, 9)
+            said = [hit.snippet for hit in by_meaning.hits if "locker" in hit.snippet]
+            assert said
+            assert all(own in each for each in said)
+
+
+async def test_an_export_and_an_erasure_reach_the_memory_of_every_agent(tmp_path):
+    async with apart(tmp_path) as engine:
+        await engine.ask("hello", **at("eve", "f"))
+    config, _ = make_config(tmp_path)  # the agent is not even configured any more
+    space = f"people/{folder_name('memory:eve')}"
+    lost = tmp_path / "workspace" / "agents" / "gone" / space
+    knows(lost, "eve-gone")
+    async with await SqliteDatabase.open(tmp_path / "confidant.db") as database:
+        whose = await database.read(lambda tx: person.find(tx, config, "memory:eve"))
+        views = {view.space for view in whose.views}
+        assert views >= {space, f"agents/family/{space}", f"agents/gone/{space}"}
+        plan = await database.read(lambda tx: person.plan_of(tx, whose, NOON))
+    assert {talk_of("family", "memory:eve"), f"agents/family/{space}#private"} < {*plan.partitions}
+    await person.erase(config, plan, lambda: NOON, lambda _: None)
+    left = [path for path in (tmp_path / "workspace").rglob("*.md") if "eve-" in path.read_text()]
+    assert left == []
+    assert SECRET in (tmp_path / "workspace" / "MEMORY.md").read_text()
 
 
 async def test_an_agents_own_fallback_stands_in_for_its_model(tmp_path):

@@ -3,6 +3,7 @@
 import re
 import string
 from dataclasses import replace
+from pathlib import PurePosixPath
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -22,6 +23,7 @@ from bot.identity.view import (
     room_name,
     view_for,
 )
+from bot.memory import layout
 from bot.settings import config_model
 
 SCOPES = ["main", "per-peer", "per-channel-peer", "per-account-channel-peer"]
@@ -187,6 +189,36 @@ def test_a_person_is_bound_in_every_channel():
 
     assert [agent("telegram", "42"), agent("discord", "77")] == ["family"] * 2
     assert [agent("telegram", "77"), agent("telegram", "42", "group")] == ["main"] * 2
+
+
+@given(IDS, IDS, st.booleans(), st.sampled_from(["", "room"]), NAMES)
+def test_an_agent_with_memory_of_its_own_shares_no_partition(one, other, is_owner, room, channel):
+    """Whoever talks to it: nothing somebody is called makes one agent's view hold another's."""
+    agents = AgentsConfig.model_validate({"a": {}, "b": {"memory": "own"}, "c": {"memory": "own"}})
+    kind, chat = ("group", room) if room else ("direct", one)
+    rules = ScopeConfig(default="allow", rules=())
+    held: dict[str, set[str]] = {}
+    for agent, who in (("main", one), ("a", one), ("b", one), ("c", other), ("c", one)):
+        subject = Subject(channel, "default", kind, chat, who, f"agent:{agent}:x")
+        people = (f"{channel}:{who}", "ada")
+        sharing = agents.sharing(agent)
+        view = view_for(
+            rules, subject, people=people, is_owner=is_owner, agent=agent, agents=sharing
+        )
+        held.setdefault(agent, set()).update(view.partitions)
+        assert view.spaces == (view.space, "shared")
+        assert layout.space_folders(view) == tuple(
+            part for part in view.space.split("/") if view.space != "main"
+        )
+        for path in ("memory/a.md", "MEMORY.md"):
+            partition = layout.locate(PurePosixPath(*layout.space_folders(view), path))
+            assert partition is not None or (room and path == "MEMORY.md")
+            assert partition is None or partition.partition in view.partitions
+    for agent in ("b", "c"):
+        for rest in held.keys() - {agent}:
+            assert held[agent] & held[rest] == {"shared"}
+    talk = {each for each in held["main"] if each.startswith("talk:")} - {"talk:agent:main:x"}
+    assert talk <= held["a"]  # they share one memory
 
 
 @given(IDS, IDS)
