@@ -31,7 +31,7 @@ from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
 from bot.memory.index.note_files import Known
-from bot.memory.index.schema import NAME, remove, run
+from bot.memory.index.queries import NAME, remove, run
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
 from bot.memory.index.writer import Builder, Item, Writer
