@@ -407,7 +407,7 @@ async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
         pass
     embedder = HashEmbedder(model="another")
     async with folder.index() as index:
-        for part in (index, index._searches, index._writer.rows, index._writer._builder):
+        for part in (index, index._searches, index._writer.rows, index._writer):
             part._embedder = embedder
         embedder.gate = asyncio.Event()
         rebuilding = asyncio.create_task(index.sync("test"))

@@ -212,7 +212,7 @@ class FileReader:
         self._deadline = deadline
         run(self._connection, "BEGIN")
         try:
-            found = live(self._connection)
+            found = next(iter(generations(self._connection, "is_live")), None)
             if found is None or self._generation is None or found.id != self._generation.id:
                 self._known.clear()
             self._generation = found
@@ -241,12 +241,12 @@ class FileReader:
         ids: dict[int, None] = {}
         try:
             known = self._statistics(query, scope)
-            if by_words:
-                ids.update(dict.fromkeys(self._by_words(query, scope, known, most)))
+            asked = _asked(query, known, scope) if by_words else ""
+            if asked:
+                ids.update(dict.fromkeys(self._by_words(asked, scope, most)))
             if request.vector is not None:
                 ids.update(dict.fromkeys(self._by_vector(request.vector, scope, most)))
             if request.times:
-                asked = _asked(query, known, scope) if by_words else ""
                 ids.update(dict.fromkeys(self._by_time(request, asked, scope, most)))
         except apsw.InterruptError:
             late = True
@@ -280,13 +280,8 @@ class FileReader:
             seen[term.tokens] = int(rows[0][0])
         return Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
 
-    def _by_words(
-        self, query: words.Query, scope: Scope, known: Statistics, limit: int
-    ) -> list[int]:
-        """The chunks with any of the query's terms, best BM25 first."""
-        asked = _asked(query, known, scope)
-        if not asked:
-            return []
+    def _by_words(self, asked: str, scope: Scope, limit: int) -> list[int]:
+        """The chunks with any of the terms that are looked for, best BM25 first."""
         rows = self._run(
             """SELECT rowid FROM chunks_text@ WHERE chunks_text@ MATCH ?
                AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
@@ -339,7 +334,7 @@ class FileReader:
         of_scope = f"c.partition IN ({marks(scope.ids)})"
         rows = self._run(
             f"""SELECT {CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source
-                WHERE c.id IN ({marks(ids)}) AND {of_scope} AND {not_among(without)}""",
+                WHERE c.id IN ({marks(ids)}) AND {of_scope} AND s.path NOT IN ({marks(without)})""",
             (*ids, *scope.ids, *without),
         )
         return candidates(rows, dims)
@@ -387,11 +382,6 @@ class FileReader:
         if self._generation is None:
             return []
         return run(self._connection, tables(self._generation, sql), parameters)
-
-
-def not_among(paths: Sequence[str]) -> str:
-    """A condition that a source `s` has none of these paths."""
-    return f"s.path NOT IN ({marks(paths)})" if paths else "1 = 1"
 
 
 def candidates(rows: Sequence[Row], dims: int) -> list[Candidate]:

@@ -504,9 +504,10 @@ class RowReader:
     ) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
         dims = self._generation.dims if self._generation is not None else 0
+        without = without or [""]  # an empty list is no SQL here
         rows = tx.execute(
-            f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s"
-            f" ON s.id = c.source WHERE c.id IN ({marks(ids)}) AND {queries.not_among(without)}",
+            f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s ON s.id ="
+            f" c.source WHERE c.id IN ({marks(ids)}) AND s.path NOT IN ({marks(without)})",
             (*ids, *without),
         )
         return queries.candidates(rows, dims)
