@@ -15,7 +15,17 @@ from pydantic.fields import FieldInfo
 
 from bot import settings
 from bot.config import Config
-from bot.settings.fields import PLAIN_NAMES, Key, Option, child, is_live, shape_of, tables
+from bot.settings.fields import (
+    PLAIN_NAMES,
+    Key,
+    Option,
+    child,
+    extras_of,
+    is_live,
+    options_of,
+    shape_of,
+    tables,
+)
 from bot.settings.loader import toml_value
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,6 +86,10 @@ def reference_toml(model: type[Config]) -> str:
     """config/confidant.toml: every option commented out with its default, a line about each."""
     blocks = [_comment(_TOML_HEAD)]
     for key, table, options in tables(model):
+        if (extra := _all_extra(table)) is not None:
+            fields = ", ".join(extra.model_fields)
+            told = f"{_purpose(table)} Each is a table [{key[0]}.<name>] with: {fields}."
+            blocks.append(f"{_comment(told)}\n[{'.'.join(key)}]")
         if options:
             head = f"{_comment(_purpose(table))}\n[{'.'.join(key)}]"
             blocks.append("\n\n".join([head, *map(_toml_option, options)]))
@@ -141,7 +155,7 @@ def reference_markdown(model: type[Config], plain: Mapping[str, Key] = PLAIN_NAM
     """
     sections = [
         section
-        for key, table, options in tables(model)
+        for key, table, options in _documented(model)
         if options
         for section in _sections(key, table, options, plain)
     ]
@@ -155,6 +169,23 @@ def reference_markdown(model: type[Config], plain: Mapping[str, Key] = PLAIN_NAM
     shown = (section for section in sections if section.title in others)
     pages = [_page_section(each, others[each.title], homes) for each in shown]
     return "\n\n".join([_PAGE_HEAD, *pages]) + "\n"
+
+
+def _all_extra(table: type[BaseModel]) -> type[BaseModel] | None:
+    """What each name may have in a table of which all names are somebody's own."""
+    return None if table.model_fields else extras_of(table)
+
+
+def _documented(
+    model: type[Config],
+) -> Iterator[tuple[tuple[str, ...], type[BaseModel], list[Option]]]:
+    """Every table; where all names are somebody's own, what each of them may have."""
+    for key, table, options in tables(model):
+        extra = _all_extra(table)
+        if extra is None:
+            yield key, table, options
+        else:
+            yield (*key, "<name>"), extra, options_of(extra, (*key, "<name>"))
 
 
 def _sections(
