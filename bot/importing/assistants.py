@@ -1,4 +1,4 @@
-"""What other assistants export, an object of their JSON at a time: talks and memories. Pure.
+"""Other assistants' exports, one JSON object at a time: conversations and memories. Pure.
 
 Each reader is registered in `exports.READERS`, with the names of the fields that it is known by.
 """
@@ -270,7 +270,7 @@ def _claude_texts(message: Mapping[str, object]) -> Iterator[str]:
 
 
 def _claude_block(block: Mapping[str, object]) -> str:
-    """What a block of a message says: its text, what was spoken, or a document it writes."""
+    """The text of a block of a message: written, spoken, or a document it writes."""
     match block.get("type"):
         case "text" | "voice_note":
             return words(block.get("text"))

@@ -180,7 +180,7 @@ class Export:
     zone: tzinfo = UTC
 
     def talks(self, advance: Advance = lambda _size: None) -> Iterator[Found]:
-        """What is in it, one after another; what cannot be read is told, and read over.
+        """Its contents, one after another; unreadable parts are reported and skipped.
 
         Raises:
             ImportRefused: it is no export of this program, or cannot be read.
@@ -310,7 +310,7 @@ _NOTHING = "Nothing was changed."
 
 
 def _directory_size(path: Path) -> int:
-    """How long the table of contents of a ZIP says it is; 0 where there is none."""
+    """The length of the table of contents of a ZIP, as it states it; 0 if there is none."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _LONGEST_END)

@@ -144,7 +144,7 @@ def _ordered(rows: Sequence[_Row], zone: tzinfo) -> tuple[str, list[int], bool]:
 
 
 def _time(row: re.Match[str], order: str, zone: tzinfo) -> int:
-    """When a message was sent, in ms since the epoch; 0 where that is no time in this order."""
+    """The time of a message in ms since the epoch; 0 if its date is invalid in this order."""
     kind = "a" if row["ah"] else "b"
     year, month, day = (int(row[f"{kind}{at}"]) for at in order)
     hour, half = int(row[f"{kind}h"]), (row[f"{kind}p"] or "").lower()

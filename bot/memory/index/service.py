@@ -49,7 +49,7 @@ REST = 2.0  # seconds between the syncs that searches ask for when nothing watch
 CACHE = "embeddings.db"  # beside the index file
 
 
-class MemoryIndex:  # what is asked of the index, and when it looks after itself
+class MemoryIndex:
     """Searches memory by words and by meaning; `start` it, or sync by hand.
 
     No error of the disk, of a database or of the embedder leaves a search: the answer says what was
@@ -250,7 +250,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         return await self._writer.change(lambda store, _: frozenset(store.sources("transcript")))
 
     async def documents_of_folders(self) -> Mapping[tuple[str, str], Known]:
-        """What is indexed of folders of documents, by partition and name, and how it looked.
+        """The indexed files of folders of documents, by partition and name.
 
         Raises:
             StorageError: the index cannot be read.
