@@ -782,7 +782,8 @@ class FlushService:
         self, active: ActiveSession, lines: Sequence[HistoryMessage], watch: Watch
     ) -> FlushRequest:
         conversation = active.conversation
-        limits = await self._sessions.limits.for_chores(active.limits)
+        agent = conversation.config.agent
+        limits = await self._sessions.limits.for_chores(active.limits, agent)
         said = sum(size_of(line.message, limits.count) for line in lines)
         parts = 1 + said // _most(limits.window.tokens)
         return FlushRequest(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window
+from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window, Writer
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel, TextStore
@@ -18,9 +18,11 @@ from bot.agent.models.speed import Slots, Speed, Stopwatch, is_chore
 from bot.agent.offline import OfflineModel
 from bot.config import (
     ANTHROPIC,
+    MAIN_AGENT,
     OFFLINE,
     OPENAI,
     SILENCE_SECONDS,
+    AgentConfig,
     ModelsConfig,
     ServiceConfig,
     Settings,
@@ -182,18 +184,37 @@ class Models:
             await service.model.close()
 
     @property
+    def _agents(self) -> list[AgentConfig]:
+        config = self._settings.now
+        return [config.of_agent(name).agent for name in (MAIN_AGENT, *config.agents.named)]
+
+    @property
     def _fallback(self) -> tuple[str, ...]:
-        return tuple(map(self.full, self._settings.now.agent.fallback))
+        """The models that may stand in for one, for any agent."""
+        every = (self.full(each) for agent in self._agents for each in agent.fallback)
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def _defaults(self) -> tuple[str, ...]:
+        """The model of each agent."""
+        return tuple(self.full("", agent.model) for agent in self._agents)
 
     @property
     def default(self) -> str:
-        """The model that answers when a conversation chose none."""
+        """The model that answers when a conversation of `[agent]` chose none."""
         return self.full("")
 
-    def full(self, chosen: str) -> str:
-        """The full name of what a conversation chose (empty for nothing), now or long ago."""
+    def of_agent(self, agent: AgentConfig) -> Writer:
+        """These models, with the agent's own `fallback` for each request."""
+        return _OfAgent(self, tuple(map(self.full, agent.fallback)))
+
+    def full(self, chosen: str, default: str = "") -> str:
+        """The full name of what a conversation chose (empty for nothing), now or long ago.
+
+        `default` is its agent's model, and that of `[agent]` if left out.
+        """
         config = self._settings.now
-        service, model = config.models.locate(chosen or config.agent.model)
+        service, model = config.models.locate(chosen or default or config.agent.model)
         if service == OFFLINE or not self._services:
             return OFFLINE
         return f"{service}/{model}" if chosen or service in self._services else OFFLINE
@@ -265,7 +286,10 @@ class Models:
         Those that are spared are left out, unless all are. One that another may stand in for makes
         no long pause between tries.
         """
-        every, now = tuple(dict.fromkeys((request.model, *self._fallback))), self._now()
+        fallback, now = request.fallback, self._now()
+        if fallback is None:
+            fallback = tuple(map(self.full, self._settings.now.agent.fallback))
+        every = tuple(dict.fromkeys((request.model, *fallback)))
         spared = {name for name, each in self._breakers.items() if each.is_open(now)}
         *before, last = [name for name in every if name not in spared] or every
         if not before:
@@ -367,13 +391,13 @@ class Models:
         listed = await asyncio.gather(*(model.names() for model in services.values()))
         owned = zip(services, listed, strict=True)
         found = [f"{service}/{name}" for service, names in owned for name in names]
-        every = dict.fromkeys((self.default, *self._fallback, *found, OFFLINE))
+        every = dict.fromkeys((*self._defaults, *self._fallback, *found, OFFLINE))
         return tuple(n for n in every if not (n.endswith(LATEST) and n[: -len(LATEST)] in every))
 
     def is_unlisted(self, name: str, known: Collection[str]) -> bool:
         """True for a model that may well be there: its service does not say which it has."""
         service, _, model = name.partition("/")
-        named = {self.default, *self._fallback}
+        named = {*self._defaults, *self._fallback}
         listed = (each for each in known if each not in named)
         is_silent = not any(each.startswith(f"{service}/") for each in listed)
         return bool(model) and service in self._services and is_silent
@@ -400,6 +424,18 @@ class Models:
         """Release their connections."""
         for service in (*self._services.values(), *self._replaced):
             await service.model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAgent:
+    """The models as one agent asks them."""
+
+    models: Models
+    fallback: tuple[str, ...]
+
+    def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Write one reply; see `Models.stream`."""
+        return self.models.stream(replace(request, fallback=self.fallback))
 
 
 def open_service(kind: str, config: ServiceConfig, store: TextStore) -> Model:
