@@ -10,7 +10,16 @@ from pydantic import BaseModel
 
 from bot import settings
 from bot.config import Config
-from bot.settings.fields import PLAIN_NAMES, Key, Option, child, is_live, shape_of, tables
+from bot.settings.fields import (
+    PLAIN_NAMES,
+    Key,
+    Option,
+    child,
+    extras_of,
+    is_live,
+    options_of,
+    tables,
+)
 from bot.settings.loader import toml_value
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,7 +48,13 @@ def reference(model: type[Config], plain: Mapping[str, Key] = PLAIN_NAMES) -> st
     described: dict[str, str] = {}  # where each line about an option is
     blocks = [_comment(_HEAD)]
     for key, table, options in tables(model):
-        if options:
+        title = f"[{'.'.join(key)}]"
+        extra = None if table.model_fields else extras_of(table)  # every name is somebody's own
+        if extra is not None:
+            below = (*key, "<name>")
+            about = _comment(f"{_purpose(table)} {_effect(options_of(extra, below))}")
+            blocks.append("\n".join([about, *_fields(below, extra, described), title]))
+        elif options:
             variables = [
                 f"{name} sets {each.key[-1]}."
                 for each in options
@@ -47,11 +62,10 @@ def reference(model: type[Config], plain: Mapping[str, Key] = PLAIN_NAMES) -> st
                 if place == each.key
             ]
             about = _comment(" ".join([_purpose(table), _effect(options), *variables]))
-            title = f"[{'.'.join(key)}]"
-            head = f"{about}\n{title}"
             for each in options:
                 described.setdefault(_line(each), title)
-            blocks.append("\n\n".join([head, *(_option(each, described) for each in options)]))
+            lines = (_option(each, described) for each in options)
+            blocks.append("\n\n".join([f"{about}\n{title}", *lines]))
     return "\n\n\n".join(blocks) + "\n"
 
 
@@ -80,25 +94,39 @@ def _line(option: Option) -> str:
 
 
 def _nested(option: Option, described: dict[str, str]) -> Iterator[str]:
-    """What the tables in an option hold; each description once, then only where it is."""
+    """The comments about the tables in an option, if it has any."""
     inner = child(option.shape, "") if option.shape.kind in {"map", "list"} else None
     if inner is None or inner.model is None:
         return
-    path = ".".join(option.key)
-    title = f"[{path}.<name>]" if option.shape.kind == "map" else f"[[{path}]]"
-    below: Key = (*option.key, "<name>") if option.shape.kind == "map" else option.key
-    yield _comment(f"Each is a table {title}: {_purpose(inner.model)}")
+    below = (*option.key, "<name>") if option.shape.kind == "map" else option.key
+    yield from _fields(below, inner.model, described, is_list=option.shape.kind == "list")
+
+
+def _fields(
+    key: tuple[str, ...],
+    model: type[BaseModel],
+    described: dict[str, str],
+    *,
+    is_list: bool = False,
+) -> Iterator[str]:
+    """What a table without a section of its own holds; each line once, then only where it is."""
+    title = f"[[{'.'.join(key)}]]" if is_list else f"[{'.'.join(key)}]"
+    yield _comment(f"Each is a table {title}: {_purpose(model)}")
     elsewhere: dict[str, list[str]] = {}
-    for name, field in inner.model.model_fields.items():
-        each = Option((*map(str, below), name), field, shape_of(field.annotation))
+    fresh: list[Option] = []
+    for each in options_of(model, key):
         line = _line(each)
         if line in described:
-            elsewhere.setdefault(described[line], []).append(name)
+            elsewhere.setdefault(described[line], []).append(each.key[-1])
         else:
             described[line] = title
+            fresh.append(each)
             yield textwrap.fill(line, _WIDTH + 2, initial_indent="#   ", subsequent_indent="#     ")
     for where, names in elsewhere.items():
         yield _comment(f"As in {where}: {', '.join(names)}.")
+    for each in fresh:
+        if each.shape.kind == "list":
+            yield from _nested(each, described)
 
 
 def _purpose(table: type[BaseModel]) -> str:
