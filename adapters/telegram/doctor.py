@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import aiohttp
-from pydantic import SecretStr
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -18,10 +17,10 @@ from telegram.error import (
 )
 
 from adapters.telegram import TelegramConfig, webhook_url
-from adapters.telegram.account import menu_pages
+from adapters.telegram.account import Menus, menu_pages
 from adapters.telegram.api import LeanBot, new_session, reason, redact
 from adapters.telegram.webhook import set_webhook
-from bot.channel import Command, Finding, Trial, reveal
+from bot.channel import Finding, Trial, reveal
 from bot.channel.kit.json_access import Json, children, integer, label, mapping, text
 from bot.errors import ChannelError
 
@@ -34,9 +33,9 @@ _WHY: Final[tuple[tuple[type[TelegramError], Trial], ...]] = (
 )
 
 
-async def examine(config: TelegramConfig, menus: dict[str, Sequence[Command]]) -> Sequence[Finding]:
+async def examine(config: TelegramConfig, menus: Menus) -> Sequence[Finding]:
     """What is right and wrong with every account; `menus` are the commands, as far as known."""
-    tokens: Mapping[str, SecretStr] = config.tokens()
+    tokens = config.tokens()
     found = [
         Finding.of("error", "telegram.no_token", name)
         for name in config.accounts
@@ -44,7 +43,7 @@ async def examine(config: TelegramConfig, menus: dict[str, Sequence[Command]]) -
     ]
     async with new_session(reveal(config.proxy)) as session:
         for name, token in tokens.items():
-            found += await _account(name, reveal(token), config, session, menus)
+            found += await _account(name, token, config, session, menus)
     return found
 
 
@@ -54,7 +53,7 @@ async def tried(config: TelegramConfig, option: str) -> Trial:
         return Trial("untried")
     async with new_session(reveal(config.proxy)) as session:
         try:
-            bot = LeanBot(reveal(config.token), config.api_root, session)
+            bot = LeanBot(reveal(config.token).strip(), config.api_root, session)
             me = mapping(await bot.call("getMe", {}))
         except InvalidToken:
             return Trial("refused")
@@ -64,7 +63,7 @@ async def tried(config: TelegramConfig, option: str) -> Trial:
     return Trial("known", f"@{username}") if username else Trial("strange")
 
 
-async def register(config: TelegramConfig, menus: dict[str, Sequence[Command]]) -> None:
+async def register(config: TelegramConfig, menus: Menus) -> None:
     """Tell Telegram once more where to bring updates and which commands there are.
 
     Raises:
@@ -73,7 +72,7 @@ async def register(config: TelegramConfig, menus: dict[str, Sequence[Command]]) 
     async with new_session(reveal(config.proxy)) as session:
         for name, token in config.tokens().items():
             section = config.account(name)
-            bot = LeanBot(reveal(token), section.api_root, session)
+            bot = LeanBot(token, section.api_root, session)
             try:
                 if section.mode == "webhook":
                     await set_webhook(bot, section, name)
@@ -88,7 +87,7 @@ async def _account(
     token: str,
     config: TelegramConfig,
     session: aiohttp.ClientSession,
-    menus: dict[str, Sequence[Command]],
+    menus: Menus,
 ) -> Sequence[Finding]:
     section = config.account(name)
     bot = LeanBot(token, section.api_root, session)
