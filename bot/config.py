@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -75,6 +75,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+MAIN_AGENT = "main"  # the agent that `[agent]` describes
+
+
 class AgentConfig(Section):
     """`[agent]`: who answers."""
 
@@ -115,6 +118,60 @@ class AgentConfig(Section):
         gt=0,
         description="Longest turn, in seconds; the default grows for a slow model, up to an hour.",
     )
+
+
+class BindRule(Rule):
+    """`[[agents.<name>.bind]]`: where an agent answers; a chat stands for its threads too."""
+
+    # Class variables are no options: a match means that the agent answers.
+    action: ClassVar[Literal["allow"]] = "allow"  # pyright: ignore[reportIncompatibleVariableOverride]
+    key_prefix: ClassVar[str] = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    thread: str = Field(default="", description="Thread or topic id.")
+    person: str = Field(
+        default="", description='Who, in any channel: a name of identity_links, or "telegram:42".'
+    )
+
+    @model_validator(mode="after")
+    def _is_for_everybody_in_a_room(self) -> BindRule:
+        if (self.sender or self.person) and self.chat_type not in {"", "direct"}:
+            raise ValueError(
+                "in a room one agent answers everybody: leave out sender and person, or set "
+                'chat_type = "direct"'
+            )
+        return self
+
+
+class NamedAgentConfig(AgentConfig):
+    """`[agents.<name>]`: another agent; what it does not set is as in `[agent]`."""
+
+    timezone: ClassVar[str] = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+    tools: tuple[str, ...] = Field(
+        default=(),
+        description='The only tools it may use, such as ["memory_*", "web_search"]; empty is all '
+        "that [tools] gives.",
+    )
+    bind: tuple[BindRule, ...] = Field(
+        default=(),
+        description="Where it answers. The first rule that matches decides, agents in the order of "
+        "the file; everywhere else [agent] answers. A sender or person means direct chats.",
+    )
+
+
+class AgentsConfig(Section):
+    """`[agents]`: more agents beside `[agent]`, each with a persona, a model and rooms of its own.
+
+    Their files (SOUL.md, IDENTITY.md, AGENTS.md, TOOLS.md) stand in `agents/<name>/` of the
+    workspace; a file that is not there is that of the workspace itself.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, NamedAgentConfig] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def named(self) -> Mapping[str, NamedAgentConfig]:
+        """The tables by name, in the order of the file."""
+        return self.__pydantic_extra__
 
 
 Thinking = Literal["", "off", "low", "medium", "high"]
@@ -1072,6 +1129,7 @@ class Config(Section):
     """The whole configuration, checked and frozen."""
 
     agent: Live[AgentConfig] = Field(default_factory=AgentConfig)
+    agents: Live[AgentsConfig] = Field(default_factory=AgentsConfig)
     models: LiveHere[ModelsConfig] = Field(default_factory=ModelsConfig)
     prices: PricesConfig = Field(default_factory=PricesConfig)
     limits: Live[LimitsConfig] = Field(default_factory=LimitsConfig)
@@ -1088,6 +1146,15 @@ class Config(Section):
     backup: BackupConfig = Field(default_factory=BackupConfig)
     speech: SpeechConfig = Field(default_factory=SpeechConfig)
     log: LogConfig = Field(default_factory=LogConfig)
+
+    def of_agent(self, name: str) -> Config:
+        """The configuration by which an agent answers: its own options over those of `[agent]`."""
+        own = self.agents.named.get(name)
+        if own is None:
+            return self
+        names = own.model_fields_set & AgentConfig.model_fields.keys()
+        changed = {name: getattr(own, name) for name in names}
+        return self.model_copy(update={"agent": self.agent.model_copy(update=changed)})
 
     @property
     def workspace(self) -> Path:

@@ -211,7 +211,7 @@ async def build_agent(
         allowance=allowance,
         committer=committer,
         sessions=ActiveSessions(core, cache, limits, allowance, committer),
-        prefixes=Prefixes(settings, memory.files, memory.uses),
+        prefixes=Prefixes(memory.files, memory.uses),
         recaller=Recaller(settings, memory.files, database, memory.searcher, memory.uses),
         toolbox=toolbox,
         artifacts=artifacts,

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from bot.agent.models.speed import ANSWER
 from bot.agent.recall import Recaller, Shown
-from bot.agent.session_cache import CachedSession, Prefixes, is_short, tools_of
+from bot.agent.session_cache import CachedSession, Prefixes, cites, is_short, tools_of
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
@@ -100,7 +100,7 @@ class Requests:
         context = self._context(active, rows, watch)
         short = is_short(cached, limits)
         tools = self._toolbox.offered(context.rights, context.view, short=short)
-        prefix = await self._prefixes.of(cached, context.view, language, tools, limit)
+        prefix = await self._prefixes.of(cached, active.conversation, tools, limit)
         balance = await self._allowance.of(active.conversation, limits.name)
         contents = [
             NOTHING_CAME
@@ -133,7 +133,7 @@ class Requests:
             messages=tuple(messages),
             context=context,
             language=language,
-            cite=self._prefixes.cites(context.view),
+            cite=cites(active.conversation),
             thinking=cached.session.thinking,
             max_steps=agent.max_steps,
             timeout=limits.seconds(

@@ -24,7 +24,7 @@ import orjson
 from bot.channel import DEFAULT_ACCOUNT
 from bot.clock import Clock
 from bot.cluster.extra import visiting
-from bot.config import Config
+from bot.config import MAIN_AGENT, Config
 from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.routing import OWNER
@@ -276,7 +276,7 @@ def _begun(talk: Talk, owner: Owner) -> Session:
     return Session(
         id=_id(talk, owner),
         # One for all that a person brings from a program: whoever forgets looks through keys.
-        key=owner.room or f"agent:{routing.AGENT}:import:{talk.source}:dm:{peer}",
+        key=owner.room or f"agent:{MAIN_AGENT}:import:{talk.source}:dm:{peer}",
         person=owner.person,
         channel=entries.imported_channel(talk.source),
         account=DEFAULT_ACCOUNT,

@@ -175,7 +175,9 @@ class SpaceFiles:
                     text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
                     found.append(_remembered(name, text, view.space, aging))
                 elif name not in {*layout.CURATED, layout.HEARTBEAT_FILE}:
-                    found.append(PersonaFile(name, markdown.plain(self._whole(name))))
+                    own_file = layout.persona_file(view.agent, name)
+                    text = self._whole(own_file) or self._whole(name)
+                    found.append(PersonaFile(name, markdown.plain(text)))
             return found
 
         return await asyncio.to_thread(work)

@@ -310,28 +310,25 @@ def _prefix(person: str) -> str:
     return f"{RUNNING}{hashlib.blake2b(person.encode(), digest_size=16).hexdigest()}:"
 
 
+@dataclass(eq=False, kw_only=True)
 class BillingAccount(Meter):
     """The meter of one piece of work, which somebody is charged for before each call."""
 
-    def __init__(self, allowance: Allowance, payer: Conversation) -> None:
-        super().__init__()
-        self.key = f"{_prefix(payer.person)}{secrets.token_hex(8)}"
-        self.payer = payer
-        self.clock = allowance.clock
-        self._allowance = allowance
+    allowance: Allowance
+    payer: Conversation
 
     @asynccontextmanager
     async def call(self, model: str, sent: int, most: int) -> AsyncGenerator[None]:
         """See `Meter.call`; waits while other calls may use up what is left."""
         before, is_held = self.usage.context_tokens, True  # it may be, should it be cancelled
         try:
-            is_held = await self._allowance.hold(self, model, sent, most)
+            is_held = await self.allowance.hold(self, model, sent, most)
             self.asks(model)
             yield
         finally:
             if is_held:
                 used = self.usage.context_tokens - before
-                await self._allowance.settle(self, model, used if used > sent + most else 0)
+                await self.allowance.settle(self, model, used if used > sent + most else 0)
 
 
 _Settled = tuple[int, dict[str, Usage]]
@@ -363,7 +360,7 @@ class Allowance:
 
     def account(self, payer: Conversation) -> BillingAccount:
         """Pays for the calls of one piece of work."""
-        return BillingAccount(self, payer)
+        return BillingAccount(allowance=self, payer=payer)
 
     async def of(self, conversation: Conversation, model: str = "") -> Balance:
         """The limits that apply to whoever speaks in a conversation, for a turn with a model.
@@ -392,10 +389,11 @@ class Allowance:
             if not (limits.own or limits.in_all):
                 break
             changed, now = self._changed, self.clock()
-            account.noted = account.key
+            if not account.noted:
+                account.noted = f"{_prefix(account.payer.person)}{secrets.token_hex(8)}"
             written = max(most, self._most.get(model, 0) - sent)
             noted = PendingUsage(account.used, {model: Usage(0, written, 0, sent)}, now)
-            work = partial(self._look, limits=limits, now=now, key=account.key, noted=noted)
+            work = partial(self._look, limits=limits, now=now, key=account.noted, noted=noted)
             balance, self._settled = await insist(self._database, work)
             if balance.refused is not None:
                 raise LimitReached(balance.refused)
@@ -415,7 +413,7 @@ class Allowance:
         try:
             with fencing.behind(None):
                 async with asyncio.timeout(SETTLE_SECONDS):
-                    await insist(self._database, lambda tx: _note(tx, account.key, noted))
+                    await insist(self._database, lambda tx: _note(tx, account.noted, noted))
         except (StorageError, TimeoutError) as error:
             log.warning("limit.not_settled", error=type(error).__name__)
         finally:

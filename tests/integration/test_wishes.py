@@ -234,18 +234,18 @@ async def test_what_was_kept_so_can_be_forgotten(tmp_path):
 # --- what is not theirs, and where nothing can be kept -------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        f"> remember that {FACT}\nwhat does he mean?",
-        f"Bob wrote: remember that {FACT}",
-        f"Translate this text: remember that {FACT}",
-        f"```\nremember that {FACT}\n```",
-    ],
-)
-async def test_what_they_quote_is_not_kept(tmp_path, said):
+async def test_what_they_quote_is_not_kept(tmp_path):
     async with running(tmp_path, model=saying("I'll remember that.")) as engine:
-        assert await engine.ask(said) in {"I'll remember that.", f"I'll remember that.\n\n{STORED}"}
+        for number, said in enumerate(
+            (
+                f"> remember that {FACT}\nwhat does he mean?",
+                f"Bob wrote: remember that {FACT}",
+                f"Translate this text: remember that {FACT}",
+                f"```\nremember that {FACT}\n```",
+            )
+        ):
+            answer = await engine.ask(said, sender=f"p{number}")
+            assert answer in {"I'll remember that.", f"I'll remember that.\n\n{STORED}"}
     assert FACT not in all_notes(tmp_path)
 
 
@@ -323,21 +323,21 @@ async def test_a_claim_to_have_kept_it_is_made_true(tmp_path):
             assert f"By the way, {FACT}. <!-- owner -->" in note(tmp_path, f"p{number}")
 
 
-@pytest.mark.parametrize(
-    ("said", "reply"),
-    [
-        (f"By the way, {FACT}.", "Lockers are useful."),
-        (f"By the way, {FACT}.", "I can't remember that."),
-        (f"By the way, {FACT}.", "Would you like me to remember that?"),
-        ("Do you remember my locker?", "I'll remember that for this conversation."),
-        ("hello", "Hello! I'll remember what you tell me."),
-        (f"By the way, {FACT}. Don't write that down.", "I'll remember that."),
-        ("word " * 2_000, "Noted!"),
-    ],
-)
-async def test_nothing_is_kept_where_nothing_was_stated_or_claimed(tmp_path, said, reply):
-    async with running(tmp_path, model=saying(reply)) as engine:
-        assert await engine.ask(said) == reply
+async def test_nothing_is_kept_where_nothing_was_stated_or_claimed(tmp_path):
+    async with running(tmp_path) as engine:
+        for number, (said, reply) in enumerate(
+            (
+                (f"By the way, {FACT}.", "Lockers are useful."),
+                (f"By the way, {FACT}.", "I can't remember that."),
+                (f"By the way, {FACT}.", "Would you like me to remember that?"),
+                ("Do you remember my locker?", "I'll remember that for this conversation."),
+                ("hello", "Hello! I'll remember what you tell me."),
+                (f"By the way, {FACT}. Don't write that down.", "I'll remember that."),
+                ("word " * 2_000, "Noted!"),
+            )
+        ):
+            engine.model.script = saying(reply).script
+            assert await engine.ask(said, sender=f"p{number}") == reply
     assert not all_notes(tmp_path)
 
 

@@ -52,7 +52,7 @@ def turn(model: ScriptedModel, *, timeout: float = 10, max_steps: int = 4) -> Tu
         max_steps=max_steps,
         timeout=timeout,
     )
-    return Turn(request, Toolbox(()), None)
+    return Turn(request, Toolbox(()))
 
 
 async def test_a_turn_stopped_before_its_first_step_has_a_result():
@@ -545,7 +545,7 @@ def telling(*replies: Reply, thought: str = "") -> tuple[Turn, list[str], Script
 
     model = ScriptedModel(script=script)
     found = turn(model)
-    found._on_text = shown.append
+    found.on_text = shown.append
     return found, shown, model
 
 
@@ -564,7 +564,7 @@ def telling(*replies: Reply, thought: str = "") -> tuple[Turn, list[str], Script
 async def test_silent_tokens_are_shown_at_neither_end(written, direct, unasked):
     for is_unasked, expected in ((False, direct), (True, direct if unasked is None else unasked)):
         found, shown, _ = telling(says(written))
-        found._request = replace(found._request, unasked=is_unasked)
+        found.request = replace(found.request, unasked=is_unasked)
         result = await found.run()
         assert (result.reply, result.silent) == (expected, not expected)
         assert not [each for each in shown if each.rstrip("*.").endswith(("NO_REPLY", "_OK", "T]"))]

@@ -261,7 +261,7 @@ class Accumulator(ReplyReader):
             elif (made := _wordless(block, stop)) is not None:
                 blocks.append(made)
         uses = [each for each in blocks if isinstance(each, ToolUse)]
-        return [*blocks, *written_calls(calls, uses, stop)]
+        return [*blocks, *written_calls(calls, uses, stop)] if calls else blocks
 
 
 def _wordless(block: _Block, stop: StopReason) -> Block | None:
@@ -310,7 +310,7 @@ class AnthropicModel(ServiceModel):
 
     async def body(self, request: Request, able: Capabilities) -> bytes:
         """The JSON of a request."""
-        return body_of(request, self.longest(request, able), able)
+        return body_of(request, able.longest(request.max_tokens), able)
 
     @asynccontextmanager
     async def opened(

@@ -528,7 +528,7 @@ class OpenAIModel(ServiceModel):
 
     async def body(self, request: Request, able: Capabilities) -> bytes:
         """The JSON of a request."""
-        longest = self.longest(request, able)
+        longest = able.longest(request.max_tokens)
         return body_of(replace(request, model=await self._name(request.model)), longest, able)
 
     async def window(self, model: str) -> Window:

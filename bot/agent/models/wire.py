@@ -8,6 +8,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, Self, SupportsIndex, cast
 
 import orjson
@@ -123,13 +124,11 @@ class ReplyReader(ABC):
         """The blocks of a reply that may have been cut off."""
 
 
+@dataclass(slots=True)
 class Words:
     """Joins words that come in pieces: half of a surrogate pair waits for the other."""
 
-    __slots__ = ("_held",)
-
-    def __init__(self) -> None:
-        self._held = ""
+    _held: str = ""
 
     def feed(self, piece: str) -> str:
         """The words that can be shown now."""

@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 
 from bot.agent.models import trial
-from bot.agent.models.catalog import TextStore
+from bot.agent.models.service import TextStore
 from bot.agent.turn import Meter
 from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
