@@ -22,33 +22,6 @@ _CONTENT = (1 << 18) | (1 << 19)  # flags of an application that may read what m
 _PORTAL = "https://discord.com/developers/applications"
 
 
-async def examine(config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
-    """What is right and wrong with every account; `menus` are the commands, as far as known."""
-    tokens = config.tokens()
-    found = [
-        Finding.of("error", "discord.no_token", name, portal=_PORTAL)
-        for name in config.accounts
-        if name not in tokens
-    ]
-    for name, token in tokens.items():
-        found += await _account(name, token, config.account(name), menus)
-    return found
-
-
-async def tried(config: DiscordConfig, option: str) -> Trial:
-    """Ask Discord whose the section's own token is."""
-    if option != "token":
-        return Trial("untried")
-    async with new_session(reveal(config.proxy)) as session:
-        rest = Rest(reveal(config.token).strip(), config.api_root, session)
-        try:
-            me = mapping(await rest.call("GET", "/users/@me"))
-        except ChannelError as error:
-            return _not_told(error)
-    name = label(text(me, "username"))
-    return Trial("known", name) if name and identity(me, "id") else Trial("strange")
-
-
 def _not_told(error: ChannelError) -> Trial:
     """Why Discord did not say whose a token is."""
     match error:
@@ -64,38 +37,22 @@ def _not_told(error: ChannelError) -> Trial:
             return Trial("slow" if isinstance(error, TooSlow) else "unreachable")
 
 
-async def register(config: DiscordConfig, menus: Menus) -> None:
-    """Tell Discord once more which commands there are.
-
-    Raises:
-        ChannelError: it does not take it; the message says why.
-    """
-    for name, token in config.tokens().items():
-        section = config.account(name)
-        async with new_session(reveal(config.proxy)) as session:
-            rest = Rest(token, section.api_root, session)
-            try:
-                application = mapping(await rest.call("GET", "/applications/@me"))
-                await sync(rest, identity(application, "id"), menus)
-            except ChannelError as error:
-                raise ChannelError(f"Discord ({name}): {_why(error)}") from error
-
-
-async def _account(name: str, token: str, config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
-    async with new_session(reveal(config.proxy)) as session:
-        rest = Rest(token, config.api_root, session)
-        try:
-            return await _look(name, rest, config, menus)
-        except Answered as error:
-            if error.status == 401:
-                return [Finding.of("error", "discord.refused_token", name, portal=_PORTAL)]
-            return [Finding.of("error", "discord.not_told", name, why=_why(error))]
-        except ChannelError as error:
-            return [Finding.of("error", "discord.unreachable", name, why=_why(error))]
-
-
 def _why(error: ChannelError) -> str:
     return error.reason if isinstance(error, Unreachable) else str(error).removeprefix("Discord: ")
+
+
+async def _findings(
+    name: str, rest: Rest, config: DiscordConfig, menus: Menus
+) -> Sequence[Finding]:
+    """What is right and wrong with one bot; `menus` are the commands, as far as known."""
+    try:
+        return await _look(name, rest, config, menus)
+    except Answered as error:
+        if error.status == 401:
+            return [Finding.of("error", "discord.refused_token", name, portal=_PORTAL)]
+        return [Finding.of("error", "discord.not_told", name, why=_why(error))]
+    except ChannelError as error:
+        return [Finding.of("error", "discord.unreachable", name, why=_why(error))]
 
 
 async def _look(name: str, rest: Rest, config: DiscordConfig, menus: Menus) -> Sequence[Finding]:
@@ -173,12 +130,39 @@ class Discord(AccountChannel[Account]):
 
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with every bot; see `Channel.examine`."""
-        return await examine(self._config, self._menus)
+        tokens = self._config.tokens()
+        found = [
+            Finding.of("error", "discord.no_token", name, portal=_PORTAL)
+            for name in self._config.accounts
+            if name not in tokens
+        ]
+        for name, token in tokens.items():
+            config = self._config.account(name)
+            async with new_session(reveal(config.proxy)) as session:
+                rest = Rest(token, config.api_root, session)
+                found += await _findings(name, rest, config, self._menus)
+        return found
 
     async def register(self) -> None:
         """Register the commands with every bot; see `Channel.register`."""
-        await register(self._config, self._menus)
+        for name, token in self._config.tokens().items():
+            async with new_session(reveal(self._config.proxy)) as session:
+                rest = Rest(token, self._config.account(name).api_root, session)
+                try:
+                    application = mapping(await rest.call("GET", "/applications/@me"))
+                    await sync(rest, identity(application, "id"), self._menus)
+                except ChannelError as error:
+                    raise ChannelError(f"Discord ({name}): {_why(error)}") from error
 
     async def tried(self, option: str) -> Trial:
         """What Discord says of a secret; see `Channel.tried`."""
-        return await tried(self._config, option)
+        if option != "token":
+            return Trial("untried")
+        async with new_session(reveal(self._config.proxy)) as session:
+            rest = Rest(reveal(self._config.token).strip(), self._config.api_root, session)
+            try:
+                me = mapping(await rest.call("GET", "/users/@me"))
+            except ChannelError as error:
+                return _not_told(error)
+        name = label(text(me, "username"))
+        return Trial("known", name) if name and identity(me, "id") else Trial("strange")

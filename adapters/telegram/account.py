@@ -16,13 +16,13 @@ from cachetools import TTLCache
 from telegram.constants import ReactionEmoji
 from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
 
-from adapters.telegram import TelegramConfig
+from adapters.telegram import TelegramConfig, webhook_url
 from adapters.telegram.api import READ_TIMEOUT, AiohttpRequest, Json, LeanBot, failure, reason
 from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, update_id
 from adapters.telegram.message import chat_id
 from adapters.telegram.send import Sender
 from adapters.telegram.updates import Updates
-from bot.channel import Address, Command, Engine, Health, Media, Piece
+from bot.channel import Address, Command, Engine, Health, Media, Piece, reveal
 from bot.channel.kit import accounts
 from bot.channel.kit.client import download
 from bot.channel.kit.json_access import integer, mapping, text
@@ -338,6 +338,19 @@ class PollingAccount(Account):
         if not isinstance(result, list):
             raise TelegramError("Invalid server response")
         return cast("list[object]", result)
+
+
+async def set_webhook(bot: LeanBot, config: TelegramConfig, name: str) -> None:
+    """Tell Telegram where to bring an account's updates.
+
+    Raises:
+        TelegramError: it does not take it.
+    """
+    await bot.set_webhook(
+        webhook_url(config, name),
+        allowed_updates=ALLOWED_UPDATES,
+        secret_token=reveal(config.webhook_secret),
+    )
 
 
 def menu_pages(menus: Menus) -> dict[str, list[tuple[str, str]]]:
