@@ -27,6 +27,7 @@ from bot.importing.storing import Owner
 from bot.importing.values import MAX_TEXT, Left, Remembered, Skipped, Talk
 from bot.memory import markdown
 from tests.fakes import exports
+from tests.odd import EXACT_JSON, WORDS, json_of
 from tests.support import make_config, write_file
 
 AT = int(exports.BEGAN * 1000)
@@ -602,24 +603,14 @@ def test_settings_with_nothing_like_them_here_are_listed_without_what_they_say()
     assert tomllib.loads(text)["session"] == {"dm_scope": "main"}
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    *("mapping", "message", "content", "parts", "author", "role", "parent"),
-                    *("children", "create_time", "current_node", "id", "text", "type"),
-                    *("chat_messages", "sender", "attachments", "uuid", "created_at"),
-                ]
-            ),
-            inner,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
+FIELDS = st.sampled_from(
+    [
+        *("mapping", "message", "content", "parts", "author", "role", "parent"),
+        *("children", "create_time", "current_node", "id", "text", "type"),
+        *("chat_messages", "sender", "attachments", "uuid", "created_at"),
+    ]
 )
+JSON = json_of(st.floats() | WORDS, FIELDS, 20)
 
 
 @given(JSON, JSON, JSON)
@@ -637,11 +628,6 @@ def test_whatever_stands_where_a_conversation_should_ends_without_an_error(one, 
         list(reader.read({"history": one, "chat": {"history": {"messages": other}}}))
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
 TALK = {"uuid": "1", "name": 'a "b" \\ [c]', "chat_messages": [{"uuid": "2"}, {"uuid": "3"}]}
 TALKS = [{**TALK, "uuid": str(number)} for number in range(5)]
 
@@ -656,7 +642,7 @@ def numbers(found: list[Any]) -> list[str]:
 
 
 @given(
-    st.lists(st.dictionaries(st.text(), VALUES, max_size=4), max_size=5),
+    st.lists(st.dictionaries(st.text(), EXACT_JSON, max_size=4), max_size=5),
     st.integers(1, 40),
     st.sampled_from([None, 1]),
 )
@@ -842,14 +828,12 @@ NAMES = st.sampled_from(
         *("type", "message", "role", "content", "text", "timestamp", "id", "-1001", "\ud83d"),
     ]
 )
-JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text(max_size=6)
+JSON_VALUES = json_of(
+    st.integers()
+    | WORDS
     | st.sampled_from(["open", "main", "daily", "telegram:42", "user", "assistant", "message"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=25,
+    NAMES,
+    25,
 )
 SETTINGS = st.dictionaries(NAMES, JSON_VALUES, max_size=6)
 

@@ -18,6 +18,8 @@ from adapters.matrix.api import Api, Refused, TokenRefused
 from adapters.matrix.inbound import Identity, Ignored, Room, location, normalise
 from bot.channel import Address, Attachment, Foreign, Inbound, Media, Outbound, ReplyTo
 from bot.errors import SendLater, SendRefused, SendTransient
+from tests.fakes.sites import serving
+from tests.odd import JSON
 from tests.support import NOON
 
 ME = Identity("@bot:hs", "DEV", "Confidant")
@@ -225,11 +227,6 @@ def test_a_direct_chat_is_one_person_alone_with_the_bot_where_nobody_comes_in(
     assert room.is_direct(ME.id, "@ada:hs") is is_direct
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
 NAMES = st.sampled_from(
     [
         *("body", "msgtype", "m.relates_to", "m.mentions", "m.new_content", "file", "url", "info"),
@@ -356,17 +353,10 @@ async def answering(status: int, body: bytes, **headers: str):
     async def answer(request: web.Request) -> web.Response:
         return web.Response(status=status, body=body, headers=headers)
 
-    runner = web.AppRunner(web.Application())
-    runner.app.router.add_route("*", "/{path:.*}", answer)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    try:
-        async with aiohttp.ClientSession() as session:
-            yield Api(f"http://127.0.0.1:{port}", "secret", session)
-    finally:
-        await runner.cleanup()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with serving(app) as url, aiohttp.ClientSession() as session:
+        yield Api(url, "secret", session)
 
 
 @pytest.mark.parametrize(
