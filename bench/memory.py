@@ -146,7 +146,7 @@ async def _ask(index: MemoryIndex, questions: Sequence[str]) -> list[float]:
 async def _recall(embedder: Embedder, folder: Path, questions: Sequence[str]) -> float:
     """The share of the chunks nearest to some questions that a search by meaning finds, in %."""
     wanted = await embedder.embed(questions)
-    reader = FileReader(folder / schema.NAME, schema.load_vec)
+    reader = FileReader(folder / schema.NAME)
     shares: list[float] = []
     with (
         closing(reader),

@@ -77,8 +77,7 @@ class DiscordConfig(ChannelConfig):
     )
     attachment_hosts: tuple[str, ...] = Field(
         default=(),
-        description="Where files of a server of your own lie, such as "
-        '"https://cdn.example.org"; nothing is fetched from anywhere but these and Discord.',
+        description='Hosts of files, besides Discord\'s own, such as "https://cdn.example.org".',
     )
     guilds: Mapping[str, GuildConfig] = Field(
         default_factory=dict[str, GuildConfig],

@@ -21,7 +21,7 @@ from bot.settings import config_model, sources
 from bot.settings.changes import MOST_KEPT, SettingsChange, SharedSettings, Step
 from bot.settings.fields import env_name, is_live, is_shared, tables
 from bot.settings.loader import FOLDERS, toml_value
-from scripts.docs import reference_toml
+from scripts.docs import reference
 from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
 from tests.odd import json_of
 from tests.support import write_file
@@ -641,7 +641,7 @@ def test_any_bytes(raw, dotenv):
     attempt(raw, {}, dotenv)
 
 
-REFERENCE = reference_toml(config_model(CHANNELS)).replace("\n#", "\n").encode()
+REFERENCE = reference(config_model(CHANNELS)).replace("\n#", "\n").encode()
 
 
 @given(st.integers(0, len(REFERENCE)), st.binary(max_size=4), st.integers(0, 6))

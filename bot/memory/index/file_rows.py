@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,16 +18,9 @@ from bot.memory.embed import Embedder
 from bot.memory.index import note_files, schema
 from bot.memory.index.engine import Chunks, Generation, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.queries import FileReader
-from bot.memory.index.schema import (
-    EXTENSION_ERRORS,
-    SCOPE_MARK,
-    VECTORS,
-    Extension,
-    IndexFile,
-    run,
-)
+from bot.memory.index.schema import SCOPE_MARK, IndexFile, run
 from bot.memory.note_store import NoteStore
-from bot.memory.search import Building, Counts, Forgotten, Probe
+from bot.memory.search import Building, Counts, Forgotten
 from bot.storage import Row, Value, marks
 
 T = TypeVar("T")
@@ -48,11 +41,8 @@ log = structlog.get_logger(__name__)
 class FileStore(Store, Writing):
     """The writing side of one generation of the index file, whether in a transaction or not."""
 
-    bare_column = "bits"
-
     def __init__(self, file: IndexFile, generation: Generation) -> None:
         super().__init__(generation)
-        self.has_vec = file.has_vec
         self._file = file
         self._connection = file.connection
 
@@ -68,10 +58,7 @@ class FileStore(Store, Writing):
 
     def fit(self, dims: int) -> None:
         """See `Store.fit`."""
-        with self._connection:
-            sql = "UPDATE generations@ SET dims = ? WHERE id = ?"
-            self.run(sql, (dims, self.generation.id))
-            self._make_vectors(dims)
+        self.run("UPDATE generations@ SET dims = ? WHERE id = ?", (dims, self.generation.id))
 
     def forget(
         self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
@@ -89,20 +76,6 @@ class FileStore(Store, Writing):
         size = sum(each.stat().st_size for each in path.parent.glob(f"{path.name}*"))
         return replace(super().counts(), size=size)
 
-    def rebuild_vectors(self) -> None:
-        """Fill the vector table from the chunks, when it was written without sqlite-vec."""
-        dims = self.dims()
-        if not self.has_vec or not dims:
-            return
-        self._make_vectors(dims)
-        stored = {row[0] for row in self.run("SELECT rowid FROM chunks_vectors@")}
-        rows = self.run("SELECT id, partition, bits FROM chunks@ WHERE bits IS NOT NULL")
-        if stored == {row[0] for row in rows}:  # ids are never used again
-            return
-        self.run("DELETE FROM chunks_vectors@")
-        for identifier, partition, bits in rows:
-            self._put_bits(int(identifier), int(partition), bits)
-
     # --- in a transaction -------------------------------------------------------------------------
 
     def _add_partition(self, name: str) -> list[Row]:
@@ -116,12 +89,12 @@ class FileStore(Store, Writing):
         text, heading = words.indexed(passage.body), words.indexed(passage.heading)
         length = len(self._file.tokenize(text)) + len(self._file.tokenize(heading))
         self.run(
-            """INSERT INTO chunks@(source, partition, start_line, end_line, day, length, bits,
-                   vectors, signs, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            """INSERT INTO chunks@(source, partition, start_line, end_line, day, length, vectors,
+                   signs, heading, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
                 *(*place, passage.start_line, passage.end_line),
                 *(passage.day.toordinal() if passage.day else None, length),
-                *(packed or (None, None, None)),
+                *((packed.vectors, packed.signs) if packed else (None, None)),
                 *(passage.heading, passage.body),
             ),
         )
@@ -130,22 +103,17 @@ class FileStore(Store, Writing):
             "INSERT INTO chunks_text@(rowid, scope, heading, body) VALUES (?, ?, ?, ?)",
             (identifier, f"{SCOPE_MARK}{place[1]}", heading, text),
         )
-        if packed is not None:
-            self._put_bits(identifier, place[1], packed.bits)
         return length
 
     def _put_vectors(self, chunk: int, partition: int, packed: Packed) -> None:
-        sql = "UPDATE chunks@ SET bits = ?, vectors = ?, signs = ? WHERE id = ?"
-        self.run(sql, (*packed, chunk))
-        self._put_bits(chunk, partition, packed.bits)
+        sql = "UPDATE chunks@ SET vectors = ?, signs = ? WHERE id = ?"
+        self.run(sql, (packed.vectors, packed.signs, chunk))
         # Readers that keep signs know only of later chunks; this is none.
         self.run("UPDATE generations@ SET epoch = epoch + 1 WHERE id = ?", (self.generation.id,))
 
-    def _unindex(self, chunks: Mapping[int, bool]) -> None:
-        for identifier, has_vectors in chunks.items():
+    def _unindex(self, chunks: Sequence[int]) -> None:
+        for identifier in chunks:
             self.run("DELETE FROM chunks_text@ WHERE rowid = ?", (identifier,))
-            if has_vectors and self.has_vec:
-                self.run("DELETE FROM chunks_vectors@ WHERE rowid = ?", (identifier,))
 
     def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
         found = (
@@ -158,17 +126,6 @@ class FileStore(Store, Writing):
         )
         return (int(row[0]) for rows in found for row in rows)
 
-    def _put_bits(self, chunk: int, partition: int, bits: bytes) -> None:
-        if self.has_vec:
-            self.run(
-                "INSERT INTO chunks_vectors@(rowid, partition, bits) VALUES (?, ?, vec_bit(?))",
-                (chunk, partition, bits),
-            )
-
-    def _make_vectors(self, dims: int) -> None:
-        if self.has_vec:
-            self.run(VECTORS.replace("{bits}", str(-(-dims // 8) * 8)))
-
 
 class FileRows(Rows):
     """`Rows` in a file; used by one thread, but for `reader` and `probe`.
@@ -176,13 +133,10 @@ class FileRows(Rows):
     `broken` says that the file was found damaged.
     """
 
-    def __init__(
-        self, notes: NoteStore, folder: Path, embedder: Embedder, extension: Extension
-    ) -> None:
+    def __init__(self, notes: NoteStore, folder: Path, embedder: Embedder) -> None:
         super().__init__(embedder)
         self.path = folder / schema.NAME
         self._notes = notes
-        self._extension = extension
         self._file: IndexFile | None = None
         self._turn: int | None = None  # held while this program builds
         self._saved: list[SourceRow] = []  # the documents of one that is given up
@@ -207,9 +161,7 @@ class FileRows(Rows):
 
     def tidy(self) -> None:
         """Open the file at the start, without what earlier programs left."""
-        opened = self._opened_file()
-        if (live := opened.live()) is not None:
-            FileStore(opened, live).commit(FileStore.rebuild_vectors)
+        self._opened_file()
 
     def close(self) -> None:
         """Release the file."""
@@ -252,18 +204,7 @@ class FileRows(Rows):
 
     def reader(self) -> FileReader:
         """See `Rows.reader`."""
-        return FileReader(self.path, self._extension)
-
-    def probe(self) -> Probe:
-        """Check that sqlite-vec can be loaded here."""
-        with closing(apsw.Connection(":memory:")) as connection:
-            try:
-                self._extension(connection)
-                ((version,),) = run(connection, "SELECT vec_version()")
-            except EXTENSION_ERRORS as error:
-                why = f"sqlite-vec cannot be loaded: {type(error).__name__}"
-                return Probe(ok=False, detail=why)
-            return Probe(ok=True, detail=f"sqlite-vec {version}")
+        return FileReader(self.path)
 
     def _generations(self, which: str, parameters: Sequence[Value] = ()) -> Sequence[Generation]:
         opened = self._file
@@ -272,10 +213,6 @@ class FileRows(Rows):
     def _store(self, generation: Generation) -> FileStore:
         assert self._file is not None  # noqa: S101 - it has this generation
         return FileStore(self._file, generation)
-
-    def _slow(self) -> str:
-        has_vec = self._file is not None and self._file.has_vec
-        return "" if has_vec else "sqlite-vec cannot be loaded: a slower way is used"
 
     def _opened_file(self) -> IndexFile:
         """The file that is there; a damaged one is replaced by an empty one."""
@@ -289,7 +226,7 @@ class FileRows(Rows):
         if self._file is None:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._notes.make()
-            self._file = IndexFile(self.path, self._extension)
+            self._file = IndexFile(self.path)
             self._opened += 1
             self._at_work = 0
             self.broken = False
@@ -344,22 +281,18 @@ def file_health(folder: Path, notes: NoteStore) -> Health:
     if not path.exists():
         return Health("none")
     try:
-        connection, has_vec = schema.connect(path, writing=False, extension=schema.load_vec)
-        try:
-            return _look(connection, notes, has_vec=has_vec)
-        finally:
-            connection.close()
+        with closing(schema.connect(path, writing=False)) as connection:
+            return _look(connection, notes)
     except (apsw.BusyError, apsw.LockedError):
         return Health("building")
     except apsw.Error:
         return Health("damaged")
 
 
-def _look(connection: apsw.Connection, notes: NoteStore, *, has_vec: bool) -> Health:
+def _look(connection: apsw.Connection, notes: NoteStore) -> Health:
     if run(connection, "PRAGMA user_version")[0][0] != schema.FORMAT:
         return Health("other")
-    # Without sqlite-vec its tables cannot be asked, and would count as damaged.
-    if has_vec and run(connection, "PRAGMA quick_check(1)") != [("ok",)]:
+    if run(connection, "PRAGMA quick_check(1)") != [("ok",)]:
         return Health("damaged")
     live = schema.live(connection)
     if live is None:

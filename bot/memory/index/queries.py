@@ -16,7 +16,7 @@ import structlog
 from bot.memory import vectors, words
 from bot.memory.index import schema
 from bot.memory.index.engine import Generation
-from bot.memory.index.schema import Extension, connect, run
+from bot.memory.index.schema import connect, run
 from bot.memory.periods import Period
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
@@ -24,17 +24,17 @@ from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Statistics
 from bot.storage import Row, fulltext, marks
 
-BY_BITS = 256  # chunks of a partition the signs find, to be compared again by their windows:
-BY_BITS_SHARE = 150  # of so many one, where that is more,
-BY_BITS_MOST = 768  # and never more than these
+BY_SIGNS = 256  # chunks of a partition the signs find, to be compared again by their windows:
+BY_SIGNS_SHARE = 150  # of so many one, where that is more,
+BY_SIGNS_MOST = 768  # and never more than these
 WINDOWS = 8  # for each of them, whose signs are the nearest
 OF_TIME = 400  # chunks of the times that are asked about, the newest, to be compared
 COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
 COMMON_LEAST = 500  # if there are enough of them to find
-# Chunks from which on the signs of each window are kept in memory, 32 bytes each; of fewer chunks
-# vec0 is asked for those whose means are nearest.
-LARGE = 2 * BY_BITS
-MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
+# Chunks from which on the signs of each window are kept in memory, 32 bytes each. The vectors of
+# fewer are all compared: 200 take 0.4 ms, and 500 take 1 ms (sqlite-vec: 0.9 and 1.3 ms).
+LARGE = 2 * BY_SIGNS
+MAX_GONE = BY_SIGNS // 2  # chunks that are not there any more among those that are kept in memory
 GRACE = 0.25  # seconds to read what was found when the time is up
 # What a candidate is made of, of a chunk `c` and its source `s`.
 CANDIDATE = (
@@ -50,10 +50,12 @@ log = structlog.get_logger(__name__)
 class Scope:
     """The partitions of a search as the index knows them, and how much is in them.
 
-    They may be `all` that the index has: then no chunk need be asked whose it is.
+    `sizes` are the chunks of each. They may be `all` that the index has: then no chunk need be
+    asked whose it is.
     """
 
     ids: tuple[int, ...]
+    sizes: tuple[int, ...]
     chunks: int
     length: int
     all: bool = False
@@ -75,14 +77,14 @@ class _Signs:
 class FileReader:
     """The reading side of the index file; used by one thread at a time."""
 
-    def __init__(self, path: Path, extension: Extension) -> None:
+    def __init__(self, path: Path) -> None:
         """Open it.
 
         Raises:
             apsw.Error: it is damaged or gone.
         """
         self._path = path
-        self._connection, self.has_vec = connect(path, writing=False, extension=extension)
+        self._connection = connect(path, writing=False)
         self._inode = schema.inode(path)
         self._generation: Generation | None = None
         self._deadline = float("inf")
@@ -96,11 +98,6 @@ class FileReader:
             self._connection.close()
         except apsw.Error as error:  # a full disk: the last one out could not tidy up
             log.warning("memory.close_failed", error=type(error).__name__)
-
-    @property
-    def slow(self) -> str:
-        """See `Reader.slow`."""
-        return "" if self.has_vec else "sqlite-vec cannot be loaded; vectors are compared in memory"
 
     def is_current(self) -> bool:
         """False when the file was removed, or another one stands in its place."""
@@ -130,8 +127,8 @@ class FileReader:
         some, held = f"IN ({marks(partitions)})", "partitions@ WHERE chunks > 0 AND name"
         rows = self._run(f"SELECT id, chunks, length FROM {held} {some}", partitions)
         others = self._run(f"SELECT 1 FROM {held} NOT {some} LIMIT 1", partitions)
-        chunks, length = (sum(int(row[at]) for row in rows) for at in (1, 2))
-        return Scope(tuple(int(row[0]) for row in rows), chunks, length, all=not others)
+        ids, sizes, lengths = zip(*rows, strict=True) if rows else ((), (), ())
+        return Scope(ids, sizes, sum(sizes), sum(lengths), all=not others)
 
     def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
         """The chunks that the words and the vector of a search find, at most `most` by each.
@@ -221,10 +218,18 @@ class FileReader:
 
     def _by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
-        chosen = [each for partition in scope.ids for each in self._by_signs(partition, wanted)]
-        of_chosen = f"SELECT id, vectors FROM chunks@ WHERE id IN ({marks(chosen)})"
-        rows = self._run(of_chosen, chosen)
-        return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
+        small, chosen = list[int](), list[int]()
+        for partition, chunks in zip(scope.ids, scope.sizes, strict=True):
+            if chunks < LARGE:
+                small.append(partition)
+            else:
+                chosen += self._by_signs(partition, chunks, wanted)
+        rows = self._run(
+            "SELECT id, vectors FROM chunks@ WHERE vectors IS NOT NULL AND "
+            f"(partition IN ({marks(small)}) OR id IN ({marks(chosen)}))",
+            (*small, *chosen),
+        )
+        return nearest([(int(i), blob) for i, blob in rows], wanted, limit)
 
     def _candidates(
         self, ids: Sequence[int], scope: Scope, without: Sequence[str]
@@ -239,23 +244,15 @@ class FileReader:
         )
         return candidates(rows, dims)
 
-    def _by_signs(self, partition: int, wanted: Vectors) -> list[int]:
-        """Chunks of a partition that may be near, to be compared again: `BY_BITS`, or more."""
-        chunks = self._run("SELECT chunks FROM partitions@ WHERE id = ?", (partition,))[0][0]
-        if self.has_vec and chunks < LARGE:
-            rows = self._run(
-                """SELECT rowid FROM chunks_vectors@
-                    WHERE bits MATCH vec_bit(?) AND partition = ? AND k = ?""",
-                (vectors.signature(wanted), partition, BY_BITS),
-            )
-            return [int(row[0]) for row in rows]
+    def _by_signs(self, partition: int, chunks: int, wanted: Vectors) -> list[int]:
+        """Some of a partition's chunks that may be near: `BY_SIGNS`, or more of very many."""
         known = self._signs(partition)
         if known.chunks > chunks + MAX_GONE:  # what is gone would crowd out what is there
             del self._known[partition]
             known = self._signs(partition)
         if not len(known.ids):
             return []
-        most = min(BY_BITS_MOST, max(BY_BITS, chunks // BY_BITS_SHARE))
+        most = min(BY_SIGNS_MOST, max(BY_SIGNS, chunks // BY_SIGNS_SHARE))
         near = known.ids[vectors.nearest(known.columns, wanted, WINDOWS * most)]
         return list(dict.fromkeys(near.tolist()))[:most]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -67,8 +67,6 @@ class Looks:
 class RowStore(Store):
     """The writing side of one generation in a shared database."""
 
-    bare_column = "vectors"
-
     def __init__(
         self,
         database: SharedDatabase,
@@ -124,8 +122,6 @@ class RowStore(Store):
 class RowWriting(Writing):
     """A transaction on a generation."""
 
-    bare_column = "vectors"
-
     def __init__(self, tx: Transaction, generation: Generation, tokenize: Tokenize) -> None:
         self._tx = tx
         self._generation = generation
@@ -144,11 +140,11 @@ class RowWriting(Writing):
 
     def _put_vectors(self, chunk: int, partition: int, packed: Packed) -> None:
         self.run("UPDATE chunks@ SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
-        self._put_signs([(chunk, partition, packed.bits)])
+        self._put_signs([(chunk, partition, packed.mean)])
 
-    def _unindex(self, chunks: Mapping[int, bool]) -> None:
+    def _unindex(self, chunks: Sequence[int]) -> None:
         if chunks:
-            self.run(f"DELETE FROM signs@ WHERE chunk IN ({marks(chunks)})", tuple(chunks))
+            self.run(f"DELETE FROM signs@ WHERE chunk IN ({marks(chunks)})", chunks)
 
     def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
         """See `Writing`: of every generation, as all of them lose it."""
@@ -189,7 +185,7 @@ class RowWriting(Writing):
         )
         self._put_signs(
             [
-                (int(row[0]), partition, packed.bits)
+                (int(row[0]), partition, packed.mean)
                 for row, (_, packed) in zip(rows, chunks, strict=True)
                 if packed is not None
             ]
@@ -202,7 +198,7 @@ class RowWriting(Writing):
                 "INSERT INTO signs@(chunk, partition, signs) VALUES "
                 + ", ".join(["(?, ?, ?::varbit)"] * len(rows))
                 + " ON CONFLICT(chunk) DO UPDATE SET signs = excluded.signs",
-                [value for *place, bits in rows for value in (*place, signs_of(bits))],
+                [value for *place, mean in rows for value in (*place, signs_of(mean))],
             )
 
 

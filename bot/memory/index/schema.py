@@ -1,4 +1,4 @@
-"""The index file: its tables, its generations, and connections to it, with sqlite-vec if it loads.
+"""The index file: its tables, its generations, and connections to it.
 
 A generation is one whole set of rows, in tables whose names end in its number; "@" stands for that
 ending in SQL. Searches read the live one. A rebuild fills another one beside it; then one
@@ -10,9 +10,8 @@ from what was said.
 from __future__ import annotations
 
 import fcntl
-import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from bot.storage import Row, Value, files, fulltext
 
 NAME = "index.db"
 _LOCK = "index.lock"  # held by the program that builds a generation
-FORMAT = 5  # raise it when the tables change: a file of another format is made anew
+FORMAT = 6  # raise it when the tables change: a file of another format is made anew
 BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
 READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
 SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one
@@ -68,25 +67,17 @@ _TABLES = (
     """CREATE TABLE chunks@(
         id INTEGER PRIMARY KEY AUTOINCREMENT, source INTEGER NOT NULL, partition INTEGER NOT NULL,
         start_line INTEGER NOT NULL, end_line INTEGER NOT NULL, day INTEGER,
-        length INTEGER NOT NULL, bits BLOB, signs BLOB, vectors BLOB,
+        length INTEGER NOT NULL, signs BLOB, vectors BLOB,
         heading TEXT NOT NULL, body TEXT NOT NULL)""",
     "CREATE INDEX chunks_source@ ON chunks@(source)",
     "CREATE INDEX chunks_day@ ON chunks@(partition, day)",
     "CREATE INDEX chunks_added@ ON chunks@(partition, id)",
-    "CREATE INDEX chunks_without_vectors@ ON chunks@(id) WHERE bits IS NULL",
+    "CREATE INDEX chunks_without_vectors@ ON chunks@(id) WHERE vectors IS NULL",
     f"""CREATE VIRTUAL TABLE chunks_text@ USING fts5(
         scope, heading, body, content = '', contentless_delete = 1,
         tokenize = '{fulltext.TOKENIZER[0]} {" ".join(fulltext.TOKENIZER[1])}')""",
 )
-# Small blocks: most partitions are one person's, and each takes at least one block.
-VECTORS = """CREATE VIRTUAL TABLE IF NOT EXISTS chunks_vectors@ USING vec0(
-    partition INTEGER PARTITION KEY, bits bit[{bits}], chunk_size = 256)"""
-_VECTORS_NAME = "chunks_vectors"
-_NAMES = ("chunks_text", _VECTORS_NAME, "chunks", "sources", "partitions")
-
-Extension = Callable[[apsw.Connection], None]
-"""Loads sqlite-vec into a connection, or raises one of `EXTENSION_ERRORS`."""
-EXTENSION_ERRORS = (ImportError, OSError, AttributeError, apsw.Error)
+_NAMES = ("chunks_text", "chunks", "sources", "partitions")
 
 
 def tables(generation: Generation, sql: str) -> str:
@@ -97,14 +88,14 @@ def tables(generation: Generation, sql: str) -> str:
 class IndexFile:
     """The file, open for writing; used by one thread at a time."""
 
-    def __init__(self, path: Path, extension: Extension) -> None:
+    def __init__(self, path: Path) -> None:
         """Open it, or make an empty one.
 
         Raises:
             apsw.Error: it is damaged, of another format, or cannot be written.
         """
         self.path = path
-        self.connection, self.has_vec = connect(path, writing=True, extension=extension)
+        self.connection = connect(path, writing=True)
         try:
             self._inode = inode(path)
             self.connection.transaction_mode = "IMMEDIATE"
@@ -176,9 +167,7 @@ class IndexFile:
                 self.connection, "SELECT name FROM sqlite_schema WHERE type = 'table'"
             ):
                 table, _, number = str(name).rpartition("_")
-                is_ours = table in _NAMES and number.isdecimal() and number not in kept
-                # Without sqlite-vec its tables cannot be dropped: it is done when it is back.
-                if is_ours and (self.has_vec or table != _VECTORS_NAME):
+                if table in _NAMES and number.isdecimal() and number not in kept:
                     run(self.connection, f"DROP TABLE {name}")
 
     def remove(self) -> None:
@@ -249,35 +238,8 @@ def claim(folder: Path) -> int | None:
     return file
 
 
-def load_vec(connection: apsw.Connection) -> None:
-    """Load sqlite-vec.
-
-    Raises:
-        ImportError: it is not installed.
-        apsw.Error: it cannot be loaded on this machine.
-    """
-    # Its Python package is not imported, because that loads numpy.
-    found = importlib.util.find_spec("sqlite_vec")
-    if found is None or not found.origin:
-        raise ImportError("sqlite-vec is not installed")
-    connection.enable_load_extension(True)
-    try:
-        connection.load_extension(str(Path(found.origin).with_name("vec0")))
-    finally:
-        connection.enable_load_extension(False)
-
-
-def has_vec(connection: apsw.Connection, extension: Extension) -> bool:
-    """Load sqlite-vec; False when it cannot be."""
-    try:
-        extension(connection)
-    except EXTENSION_ERRORS:
-        return False
-    return True
-
-
-def connect(path: Path, *, writing: bool, extension: Extension) -> tuple[apsw.Connection, bool]:
-    """A connection, and whether it has sqlite-vec.
+def connect(path: Path, *, writing: bool) -> apsw.Connection:
+    """A connection to the file.
 
     Raises:
         apsw.Error: the file cannot be opened or is no database.
@@ -291,10 +253,10 @@ def connect(path: Path, *, writing: bool, extension: Extension) -> tuple[apsw.Co
         connection.set_busy_timeout(BUSY_TIMEOUT_MS if writing else READER_BUSY_TIMEOUT_MS)
         for pragma in _PRAGMAS if writing else _READER_PRAGMAS:
             run(connection, pragma)
-        return connection, has_vec(connection, extension)
     except BaseException:
         connection.close()
         raise
+    return connection
 
 
 def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:

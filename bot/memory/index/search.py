@@ -228,7 +228,6 @@ class Searches:
                         self._rows.outdated = live.id
                         why = f"vectors have {dims} dimensions now; the index is being rebuilt"
                         degraded.append(f"{why} for them")
-            slow = reader.slow if vector is not None else ""
             request = replace(request, vector=vector)
             most = request.limit * self._config.candidate_multiplier + len(request.without)
             most = min(MAX_CANDIDATES, most)
@@ -237,8 +236,7 @@ class Searches:
         is_empty = found.known is not None and not found.known.chunks
         if not (live.dims or is_empty) and self.uses_vectors and not degraded:
             degraded.append("no note has a vector yet")
-        answer = self._findings(hits, found, degraded, request)
-        return answer if not slow else replace(answer, degraded=(*answer.degraded, slow))
+        return self._findings(hits, found, degraded, request)
 
     def _from_notes(self, request: Request, degraded: list[str]) -> Findings:
         """The results from the notes themselves, as far as there is time to read them."""

@@ -31,7 +31,7 @@ from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
 from bot.memory.index.note_files import Known
-from bot.memory.index.schema import NAME, Extension, load_vec, remove, run
+from bot.memory.index.schema import NAME, remove, run
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
 from bot.memory.index.writer import Builder, Item, Writer
@@ -98,7 +98,6 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         embedder: Embedder,
         clock: Clock,
         *,
-        extension: Extension = load_vec,
         versions: Versions | None = None,
         uses: Uses | None = None,
     ) -> MemoryIndex:
@@ -107,7 +106,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         Here and below `versions` keeps what notes said before somebody else changed them, and
         `uses` tells what has faded.
         """
-        rows = FileRows(notes, folder, embedder, extension)
+        rows = FileRows(notes, folder, embedder)
         cache = EmbeddingCache(folder / CACHE)
         given = (settings, notes, rows, cache, embedder)
         return cls(*given, clock=clock, versions=versions, uses=uses)
@@ -368,10 +367,6 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             vectors_off=off if is_open or not self._searches.uses_vectors else "building",
             building=building,
         )
-
-    async def probe_vectors(self) -> Probe:
-        """Check that vectors can be compared in the quick way here."""
-        return await asyncio.to_thread(self._writer.rows.probe)
 
     async def probe_embeddings(self) -> Probe:
         """Check that the embedder answers."""

@@ -19,17 +19,13 @@ from bot.memory import vectors, words
 from bot.memory.embed import Embedder, Identity
 from bot.memory.index import queries
 from bot.memory.index.engine import FILLING, Generation, Rows, SourceRow, Store, filling_for
-from bot.memory.index.queries import BY_BITS, OF_TIME, Scope
+from bot.memory.index.queries import BY_SIGNS, OF_TIME, Scope
 from bot.memory.index.row_store import Looks, RowStore, mark_of, signs_of
 from bot.memory.ranking import Candidate, Candidates, Request
-from bot.memory.search import Probe
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term
 from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
 from bot.storage.fulltext import tokenizer
-
-MEND = "CREATE EXTENSION vector"
-SLOW = f"pgvector is not installed: a slower way is used; `{MEND}` mends it"
 
 
 class SharedRows(Rows):
@@ -103,14 +99,6 @@ class SharedRows(Rows):
         """See `Rows.reader`."""
         return RowReader(self._database)
 
-    def probe(self) -> Probe:
-        """See `Rows.probe`."""
-        try:
-            found = self._database.read_now(lambda tx: tx.execute(EXTENSION))
-        except StorageError as error:
-            return Probe(ok=False, detail=str(error))
-        return Probe(ok=True, detail=f"pgvector {found[0][0]}") if found else Probe(False, SLOW)
-
     def close(self) -> None:
         """Release the writer's connection."""
         self._writer.close_now()
@@ -120,9 +108,6 @@ class SharedRows(Rows):
 
     def _store(self, generation: Generation) -> RowStore:
         return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
-
-    def _slow(self) -> str:
-        return self.reader().slow
 
 
 def drop_unfinished(tx: Transaction) -> None:
@@ -158,7 +143,6 @@ def _generation_of(row: Sequence[Any]) -> Generation:
 # the marks of its partitions, and signs are compared one by one within them, so nothing is missed
 # and nobody's other notes cost anything.
 
-EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
 K1, B = 1.2, 0.75  # of BM25, as SQLite has them
 _COLUMNS = "id, is_live, chunker, provider, model, endpoint, dims"
 # The planner does not know how narrow a partition is; helpers cost more than they bring.
@@ -172,17 +156,10 @@ class RowReader:
 
     def __init__(self, database: SharedDatabase) -> None:
         self._database = database
-        self._has_vector = True
         self._generation: Generation | None = None
         self._deadline = float("inf")
         connection = apsw.Connection(":memory:")
         self.tokenize = tokenizer(connection)
-
-    @property
-    def slow(self) -> str:
-        """See `Reader.slow`."""
-        self._database.read_now(self._look)
-        return "" if self._has_vector else SLOW
 
     def is_current(self) -> bool:
         """Always: it holds nothing."""
@@ -233,10 +210,7 @@ class RowReader:
     # ----------------------------------------------------------------------------------------------
 
     def _look(self, tx: Transaction) -> None:
-        self._generation = None
-        live = f"SELECT {_COLUMNS}, EXISTS ({EXTENSION}) FROM memory_generations WHERE is_live = 1"
-        for *row, has_vector in tx.execute(live):
-            self._generation, self._has_vector = _generation_of(row), bool(has_vector)
+        self._generation = next(iter(_generations(tx, "is_live = 1")), None)
 
     def _find(
         self, tx: Transaction, *, request: Request, query: Query, most: int, by_words: bool
@@ -272,18 +246,16 @@ class RowReader:
         if not rows:
             raise StorageError("the index was built anew meanwhile")
         held = [(int(i), int(chunks), int(length)) for i, chunks, length in rows if i is not None]
-        ids, chunks, lengths = zip(*held, strict=True) if held else ((), (), ())
-        return Scope(ids, sum(chunks), sum(lengths))
+        ids, sizes, lengths = zip(*held, strict=True) if held else ((), (), ())
+        return Scope(ids, sizes, sum(sizes), sum(lengths))
 
     def _by_vector(self, tx: Transaction, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
-        bits = vectors.signature(wanted)
-        quick = f"signs <~> ?::bit({len(bits) * 8})"
-        distance = quick if self._has_vector else "bit_count(signs # ?::varbit)"
+        # pgvector's distance of bits takes as long, so it is not needed.
         rows = tx.execute(
-            f"SELECT chunk, {distance} AS distance FROM memory_signs "
-            f"WHERE partition IN ({marks(scope.ids)}) ORDER BY distance, chunk LIMIT {BY_BITS}",
-            (signs_of(bits), *scope.ids),
+            "SELECT chunk, bit_count(signs # ?::varbit) AS distance FROM memory_signs "
+            f"WHERE partition IN ({marks(scope.ids)}) ORDER BY distance, chunk LIMIT {BY_SIGNS}",
+            (signs_of(vectors.mean_signs(wanted)), *scope.ids),
         )
         chosen = tuple(int(row[0]) for row in rows)
         packed = tx.execute(

@@ -22,7 +22,7 @@ from bot.memory.index.cache import Cache, digest
 from bot.memory.index.engine import DimsChanged, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.file_rows import MENDED
 from bot.memory.note_store import NoteStore
-from bot.memory.search import Building, Counts
+from bot.memory.search import BEING_BUILT, Building, Counts
 from bot.memory.vectors import Vectors
 from bot.memory.versions import Versions
 
@@ -330,7 +330,7 @@ def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> 
         return None
     blob = b"".join(whole) or bytes(dims)
     rows = vectors.unpack(blob, dims)
-    return Packed(vectors.signature(rows), blob, vectors.signs(rows))
+    return Packed(blob, vectors.signs(rows), vectors.mean_signs(rows))
 
 
 ATTEMPTS = 3  # at a sync, each with the file or the generation that the one before asked for
@@ -430,7 +430,8 @@ class Writer:
         """The contents of the file, if there is one, what went wrong, and how far a new one is."""
         building: Building | None = None
         try:
-            known, missing = await self.run(lambda: self.rows.count(is_well=not self._problem))
+            known = await self.run(self.rows.count)
+            missing = BEING_BUILT if known is None and not self._problem else ""
             if not self._problem:  # else nothing goes on
                 building = await self.run(self.rows.building)
         except FAILURES as error:
