@@ -25,7 +25,7 @@ from bot.channel.http import HttpServer
 from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.index.schema import live, tables
+from bot.memory.index.queries import live, tables
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup

@@ -276,31 +276,16 @@ def test_no_event_is_larger_than_a_homeserver_takes(char):
         assert len(api.orjson.dumps(made)) * 4 / 3 < 64_000
 
 
+WITHIN = {"rel_type": "m.thread", "event_id": "$t"}
+
+
 @pytest.mark.parametrize(
     ("thread", "reply", "relation"),
     [
         ("", "", None),
         ("", "$a", {"m.in_reply_to": {"event_id": "$a"}}),
-        (
-            "$t",
-            "",
-            {
-                "m.in_reply_to": {"event_id": "$t"},
-                "rel_type": "m.thread",
-                "event_id": "$t",
-                "is_falling_back": True,
-            },
-        ),
-        (
-            "$t",
-            "$a",
-            {
-                "m.in_reply_to": {"event_id": "$a"},
-                "rel_type": "m.thread",
-                "event_id": "$t",
-                "is_falling_back": False,
-            },
-        ),
+        ("$t", "", {**WITHIN, "m.in_reply_to": {"event_id": "$t"}, "is_falling_back": True}),
+        ("$t", "$a", {**WITHIN, "m.in_reply_to": {"event_id": "$a"}, "is_falling_back": False}),
     ],
 )
 def test_a_reply_stands_where_it_belongs(thread, reply, relation):
