@@ -506,8 +506,7 @@ class SessionConfig(Section):
     owner_name: Live[str] = Field(
         default="",
         max_length=LONGEST_NAME,
-        description="The owner's name: the page greets them by it, and the model knows it in "
-        "their own direct chats only, from the next conversation on.",
+        description="The owner's name, for the page and, in their own direct chats, the model.",
     )
     identity_links: dict[str, tuple[str, ...]] = Field(
         default_factory=dict[str, tuple[str, ...]],
@@ -685,10 +684,9 @@ class NightConfig(Section):
 
     mode: Literal["rules", "model", "off"] = Field(
         default="model",
-        description='"rules" merges entries in the same words and strikes out an older home, '
-        "employer, age, phone number or e-mail address; nothing is deleted, and /undo night "
-        'undoes it. "model" also asks the model of [agent] chores, if there is one, what else is '
-        'a duplicate or outdated. "off" leaves notes alone.',
+        description='"rules" merges duplicates and strikes out an older home, employer, age, phone '
+        'number or e-mail address; "model" also asks the model of [agent] chores; "off" leaves '
+        "notes alone. Nothing is deleted, and /undo night undoes it.",
     )
     hour: int = Field(
         default=3,
@@ -713,8 +711,8 @@ class FolderConfig(Section):
     who: tuple[str, ...] = Field(
         default=("owner",),
         min_length=1,
-        description='Who may search it besides the owner\'s direct chats: "everyone" who sees '
-        'memory, people ("ada" of identity_links, or "telegram:42"), rooms ("telegram:-100").',
+        description='Who may search it besides the owner: "everyone", people ("ada" of '
+        'identity_links, or "telegram:42"), rooms ("telegram:-100").',
     )
 
     @model_validator(mode="after")
@@ -813,9 +811,7 @@ class HeartbeatConfig(Section):
     every: str = Field(
         default="",
         pattern=r"^([1-9][0-9]{0,3}[mh])?$",
-        description='How often, such as "30m" or "2h", at least ten minutes; empty is never. '
-        "Their HEARTBEAT.md is followed with their rights and limits; they hear of it only if "
-        "there is something to say.",
+        description='How often, such as "30m" or "2h", at least ten minutes; empty is never.',
     )
     hours: str = Field(
         default="8-22",
@@ -940,8 +936,8 @@ class DashboardConfig(Section):
     path: str = Field(
         default="",
         max_length=200,
-        description="The path below which a reverse proxy serves the page, and which it strips, "
-        'e.g. "/confidant"; empty is the root.',
+        description="Path below which a reverse proxy serves the page, and which it strips, e.g. "
+        '"/confidant".',
     )
     token: LiveHere[SecretStr | None] = Field(
         default=None,
@@ -1022,7 +1018,7 @@ class StorageConfig(Section):
         ge=0,
         le=1200,
         description="Months, besides the current one, for which conversations stay in the "
-        "database behind url; older ones are deleted for good, notes never. 0 keeps everything.",
+        "database behind url; older ones are deleted for good. 0 keeps everything.",
     )
     backup_hours: float = Field(
         default=24.0,

@@ -277,12 +277,8 @@ def save(tx: Transaction, live: CachedSession, now: int) -> None:
         compactions.keep(tx, live.session.id, name, live.snapshots[name], now)
 
 
-def tools_of(snapshot: Snapshot) -> tuple[ToolSpec, ...]:
-    """The tools of a prefix."""
-    return _read(snapshot.tools)
-
-
 @lru_cache(SHARED)
-def _read(tools: str) -> tuple[ToolSpec, ...]:
+def tools_of(tools: str) -> tuple[ToolSpec, ...]:
+    """The tools of a prefix, which has them as JSON."""
     raw = cast("list[dict[str, Any]]", orjson.loads(tools))
     return tuple(ToolSpec(item["name"], item["description"], item["schema"]) for item in raw)

@@ -127,7 +127,7 @@ class Requests:
         request = TurnRequest(
             limits=limits,
             system=prefix.system,
-            tools=tools_of(prefix),
+            tools=tools_of(prefix.tools),
             history=cached.history.messages,
             folding=cached.history.folding,
             messages=tuple(messages),
@@ -243,9 +243,11 @@ class Requests:
         inbound = row.inbound
         sent = moment(inbound.sent_at, row.conversation.zone)
         named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
+        said_before = [each for each in inbound.heard if not each.reaction]
+        reactions = [each for each in inbound.heard if each.reaction]
         notes: list[tuple[str, Whose]] = [
-            (prompt.heard([x for x in inbound.heard if not x.reaction], sent.tzinfo), "heard"),
-            (prompt.reacted([x for x in inbound.heard if x.reaction]), "name"),
+            (prompt.heard(said_before, sent.tzinfo) if said_before else "", "heard"),
+            (prompt.reacted(reactions) if reactions else "", "name"),
             (prompt.notes(inbound, sent), "program"),
             ("" if shown else prompt.titled(inbound.title), "name"),
             *([_answered(inbound.reply_to, shown)] if inbound.reply_to is not None else ()),

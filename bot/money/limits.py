@@ -24,7 +24,7 @@ from bot import fencing
 from bot.agent.models import Usage
 from bot.agent.turn import Meter, added
 from bot.clock import Clock, moment
-from bot.config import OFFLINE, CapsConfig
+from bot.config import OFFLINE, CapsConfig, LimitsConfig
 from bot.context.budget import grouped
 from bot.errors import ModelError, StorageError
 from bot.i18n import text
@@ -272,6 +272,7 @@ def amounts(language: str, each: LimitStatus) -> tuple[str, str]:
 # Asks the counts whether somebody may use a model, and notes what was told of that.
 
 SETTLED_MS: Final = 60 * 60_000  # nothing is counted for a time that is so long ago
+NO_LIMITS: Final = LimitsConfig()
 UNLIMITED: Final = Balance()
 UNKNOWN: Final = 1 << 40  # tokens of a call of which nobody knows what it may come to
 
@@ -368,11 +369,11 @@ class Allowance:
         Raises:
             StorageError: it cannot be read.
         """
-        limits, now = (
-            self._limits(conversation.person, is_owner=conversation.is_owner),
-            self.clock(),
-        )
-        if model == OFFLINE or not (limits.own or limits.in_all):
+        if model == OFFLINE or self._resolver.policy.config.limits == NO_LIMITS:
+            return UNLIMITED
+        limits = self._limits(conversation.person, is_owner=conversation.is_owner)
+        now = self.clock()
+        if not (limits.own or limits.in_all):
             return UNLIMITED
         found, self._settled = await self._database.read(lambda tx: self._look(tx, limits, now))
         return found
@@ -384,6 +385,8 @@ class Allowance:
             LimitReached: nothing is left to pay for it.
             StorageClosed: the database was closed meanwhile.
         """
+        if self._resolver.policy.config.limits == NO_LIMITS:
+            return False
         while model != OFFLINE:
             limits = self._limits(account.payer.person, is_owner=account.payer.is_owner)
             if not (limits.own or limits.in_all):

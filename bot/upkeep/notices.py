@@ -66,7 +66,7 @@ def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: co
 
 def _of_prefix(prefix: Snapshot) -> list[Part]:
     memory = sum(size for _, size in prefix.remembered)
-    tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix))
+    tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix.tools))
     return [
         Part("persona", tokens.estimate(prefix.system) - memory, prefix.own),
         Part("memory", memory, prefix.remembered),

@@ -627,20 +627,20 @@ async def test_in_a_small_window_nobody_waits_for_a_summary(
         assert brain.asked("chat")[-1].max_tokens > longest
 
 
+UNDONE = {
+    "en": ("You had undone the last summary", "older messages became a summary"),
+    "zh": ("你撤回过上一次的摘要", "已写成摘要"),
+}
+
+
 @pytest.mark.parametrize(
-    ("window", "full", "hard", "longest"),
-    [(16_000, 12_000, 14_000, 2_000), (32_000, 24_000, 28_000, 4_000)],
-)
-@pytest.mark.parametrize(
-    ("locale", "why", "done"),
-    [
-        ("en", "You had undone the last summary", "older messages became a summary"),
-        ("zh", "你撤回过上一次的摘要", "已写成摘要"),
-    ],
+    ("window", "full", "hard", "longest", "locale"),
+    [(16_000, 12_000, 14_000, 2_000, "en"), (32_000, 24_000, 28_000, 4_000, "zh")],
 )
 async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
-    tmp_path, *, window, full, hard, longest, locale, why, done
+    tmp_path, *, window, full, hard, longest, locale
 ):
+    why, done = UNDONE[locale]
     said = {"locale": locale}
     async with begun(tmp_path, Brain(input_window=window)) as engine:
         await talk(engine, 4, **said)
@@ -930,19 +930,18 @@ def _busy() -> int:
     return sum(name == "Upkeep._unfenced" for name in names)
 
 
+NO_SUMMARY = {
+    "en": ("I couldn't summarise 4 older messages", "latest messages and any earlier"),
+    "zh": ("较早的 4 条消息没能写成摘要", "最近的消息和以前的摘要都保留着"),
+}
+
+
 @pytest.mark.parametrize(
-    ("notices", "saved"), [("on", ""), ("on", "memory/2026-11-21.md:3"), ("off", "")]
+    ("notices", "saved", "locale"),
+    [("on", "", "zh"), ("on", "memory/2026-11-21.md:3", "en"), ("off", "", "en")],
 )
-@pytest.mark.parametrize(
-    ("locale", "begins", "kept"),
-    [
-        ("en", "I couldn't summarise 4 older messages", "latest messages and any earlier"),
-        ("zh", "较早的 4 条消息没能写成摘要", "最近的消息和以前的摘要都保留着"),
-    ],
-)
-async def test_a_receipt_does_not_call_a_note_a_summary(
-    engine, brain, *, notices, saved, locale, begins, kept
-):
+async def test_a_receipt_does_not_call_a_note_a_summary(engine, brain, *, notices, saved, locale):
+    begins, kept = NO_SUMMARY[locale]
     failures = [ModelContextFull()]
 
     def chat(request: Request) -> Any:

@@ -138,13 +138,18 @@ async def test_what_cannot_be_sent_says_why_and_nothing_is(tmp_path):
 
 async def test_size_and_number_are_bounded(tmp_path):
     big = Media("document", "big.bin", "application/octet-stream", ref="r1")
-    many = [{"name": f"{n}.txt", "text": "x"} for n in range(MOST_FILES + 1)]
-    model = sending({"name": "b", "source": "big.bin"}, *many, answer="")
-    kept = channel(r1=b"x" * (MOST_BYTES + 1))
+    full = Media("document", "full.bin", "application/octet-stream", ref="r2")
+    many = [
+        {"name": f"{n}.txt", "text": text} for n, text in enumerate(["four", *"x" * MOST_FILES])
+    ]
+    files = ({"name": "b", "source": media.name} for media in (big, full))
+    model = sending(*files, *many, answer="")
+    kept = channel(r1=b"x" * (MOST_BYTES + 1), r2=b"x" * (MOST_BYTES - MOST_FILES + 1))
     async with running(tmp_path, model=model, channel=kept) as engine:
-        assert len(await sent(engine, media=(big,))) == MOST_FILES
+        assert len(await sent(engine, media=(big, full))) == MOST_FILES
         words = engine.channel.sent[-1].text
         assert "cannot be fetched" in words
+        assert "it has 4 bytes, and there is room for 3" in words
         assert f"{MOST_FILES} files at most" in words
 
 

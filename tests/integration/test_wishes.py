@@ -37,6 +37,11 @@ def table(mark: str) -> Iterator[tuple[str, str, str]]:
             yield language, said, kept
 
 
+def one_each(mark: str) -> list[tuple[str, str, str]]:
+    """The first line with a mark of each language."""
+    return list({line[0]: line for line in reversed([*table(mark)])}.values())
+
+
 def note(folder: Path, sender: str = "ada") -> str:
     """What the note of today says of somebody, without its heading."""
     path = folder / "workspace" / "people" / folder_name(f"memory:{sender}") / TODAY
@@ -74,9 +79,12 @@ def test_the_table_has_as_many_of_each_language():
 
 
 async def test_what_is_asked_for_is_kept_in_their_words_by_a_model_that_calls_no_tool(tmp_path):
+    for _, said, kept in table("+"):
+        (wish,) = wishes.read(said).wishes
+        assert (kept in wish.words, wish.lacks) == (True, ""), said
     wrong: list[tuple[str, ...]] = []
     async with running(tmp_path, model=saying("Okay.")) as engine:
-        for number, (language, said, kept) in enumerate(table("+")):
+        for number, (language, said, kept) in enumerate(one_each("+")):
             sender = f"{language}{number}"
             answer = await engine.ask(said, sender=sender)
             entry = note(tmp_path, sender)
@@ -87,9 +95,10 @@ async def test_what_is_asked_for_is_kept_in_their_words_by_a_model_that_calls_no
 
 
 async def test_what_only_looks_like_it_stores_nothing(tmp_path):
+    assert [said for _, said, _ in table("-") if wishes.read(said) != wishes.MessageWishes()] == []
     wrong: list[tuple[str, str, str]] = []
     async with running(tmp_path, model=saying("Okay.")) as engine:
-        for number, (language, said, _) in enumerate(table("-")):
+        for number, (language, said, _) in enumerate(one_each("-")):
             answer = await engine.ask(said, sender=f"{language}{number}")
             if answer != "Okay.":
                 wrong.append((language, said, answer))
@@ -315,9 +324,10 @@ CLAIMS = (
 
 
 async def test_a_claim_to_have_kept_it_is_made_true(tmp_path):
-    said = iter(CLAIMS)
+    assert all(map(wishes.claims, CLAIMS))
+    said = iter(CLAIMS[::5])
     async with running(tmp_path, model=ScriptedModel(script=lambda _: next(said))) as engine:
-        for number, claim in enumerate(CLAIMS):
+        for number, claim in enumerate(CLAIMS[::5]):
             answer = await engine.ask(f"By the way, {FACT}.", sender=f"p{number}")
             assert answer == f"{claim}\n\n{STORED}"
             assert f"By the way, {FACT}. <!-- owner -->" in note(tmp_path, f"p{number}")
