@@ -19,7 +19,7 @@ from bot.doctor import Setup, network, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, folders, selftest
-from bot.memory.index import file_rows, schema
+from bot.memory.index import file_rows, queries
 from bot.memory.memory import INDEX_FOLDER, Memory, store_of
 from bot.portability import places, swap
 from bot.portability.move import Move
@@ -263,7 +263,7 @@ async def _lock(setup: Setup, _check: str) -> None:
 async def _repair_index(setup: Setup, _check: str) -> None:
     """Remove the index file and rebuild it from the notes."""
     config = setup.config
-    await asyncio.to_thread(schema.remove, config.storage.folder / INDEX_FOLDER / schema.NAME)
+    await asyncio.to_thread(queries.remove, config.storage.folder / INDEX_FOLDER / queries.NAME)
     memory = Memory.from_settings(Settings(config), setup.clock)
     try:
         await memory.index.sync("doctor")

@@ -200,7 +200,7 @@ async def test_what_others_wrote_changes_no_score(home):
 
 
 async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(home, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.row_store.LOOK_AT_ALL", 0.0)
+    monkeypatch.setattr("bot.memory.index.shared_rows.LOOK_AT_ALL", 0.0)
     await home.write("memory/a.md", "the old words\n")
     async with home.index() as index:
         await home.write("memory/a.md", "entirely different\n")

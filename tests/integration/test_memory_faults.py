@@ -219,7 +219,7 @@ async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(fold
 
 
 async def test_an_index_locked_by_another_program_is_searched_and_told(folder, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.schema.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.queries.BUSY_TIMEOUT_MS", 20)
     folder.write("memory/a.md", "peanuts are out")
     async with folder.index() as index:
         with locked(folder.live):
@@ -407,7 +407,7 @@ async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
         pass
     embedder = HashEmbedder(model="another")
     async with folder.index() as index:
-        for part in (index, index._searches, index._writer.rows, index._writer._builder):
+        for part in (index, index._searches, index._writer.rows, index._writer):
             part._embedder = embedder
         embedder.gate = asyncio.Event()
         rebuilding = asyncio.create_task(index.sync("test"))
@@ -738,7 +738,7 @@ async def recovery(engine: Engine) -> None:
 def _restless(monkeypatch):
     """Every search asks for a sync, and a locked file is not waited for."""
     monkeypatch.setattr("bot.memory.index.service.REST", 0.0)
-    monkeypatch.setattr("bot.memory.index.schema.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.queries.BUSY_TIMEOUT_MS", 20)
 
 
 @pytest.mark.usefixtures("_restless")

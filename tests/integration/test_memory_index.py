@@ -16,8 +16,7 @@ from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.queries import LARGE
-from bot.memory.index.schema import live
+from bot.memory.index.queries import LARGE, live
 from bot.memory.index.search import ASKED
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder

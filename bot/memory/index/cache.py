@@ -14,7 +14,7 @@ import structlog
 from bot.clock import DAY_MS
 from bot.errors import StorageError
 from bot.memory.embed import Identity
-from bot.memory.index.schema import BUSY_TIMEOUT_MS, remove, run
+from bot.memory.index.queries import BUSY_TIMEOUT_MS, remove, run
 from bot.storage import Row, SharedDatabase, Transaction, Value, files, marks
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ import apsw
 
 from bot.backoff import kept
 from bot.clock import Clock
-from bot.config import MemoryConfig, Settings
+from bot.config import Settings
 from bot.errors import EmbedderError, StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, NoEmbedder
@@ -31,10 +31,10 @@ from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
 from bot.memory.index.note_files import Known
-from bot.memory.index.schema import NAME, remove, run
+from bot.memory.index.queries import NAME, remove, run
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
-from bot.memory.index.writer import Builder, Item, Writer
+from bot.memory.index.writer import Item, Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 from bot.memory.uses import Uses
@@ -75,19 +75,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._notes = notes
         self._embedder = embedder
         self._searches = Searches(settings, notes, embedder, clock, rows, uses=uses)
-        asked = self._searches.asked
-        builder = Builder(notes, embedder, cache, clock, versions=versions, asked=asked)
-        self._writer = Writer(rows, builder, clock)
+        given = (rows, notes, embedder, cache, clock)
+        self._writer = Writer(*given, versions=versions, asked=self._searches.asked)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
         self._edits = 0
         self._watching = "not started"
         self._asked_at = 0.0
-
-    @property
-    def _config(self) -> MemoryConfig:
-        return self._settings.now.memory
 
     @classmethod
     def in_folder(
@@ -135,9 +130,9 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """Open or build the index, and keep it up to date from now on, in the background."""
         await self._writer.open()
         self._spawn(self.sync("start"))
-        seconds, watch = self._config.sync_minutes * 60, self._notes.watch
+        seconds, watch = self._settings.now.memory.sync_minutes * 60, self._notes.watch
         self._spawn(kept("memory.sync", lambda: self._every(seconds)))
-        if self._config.watch:
+        if self._settings.now.memory.watch:
             self._spawn(kept("memory.edited", self._debounced))
             work = (self.noticed, self._watch_state, self._stop)
             self._spawn(kept("memory.watch", lambda: watch(*work)))
@@ -170,7 +165,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
         `today` is the day it is for whoever asks; None is that of the program's own zone.
         """
-        deadline = time.monotonic() + self._config.search_timeout
+        deadline = time.monotonic() + self._settings.now.memory.search_timeout
         if not query.strip() or not partitions:
             return Findings((), self._searches.mode(has_vector=True))
         await self._freshen()
@@ -292,7 +287,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         Raises:
             StorageError: the index cannot be read.
         """
-        deadline = time.monotonic() + self._config.search_timeout
+        deadline = time.monotonic() + self._settings.now.memory.search_timeout
         return await self._searches.text_of(partition, path, deadline)
 
     @property
@@ -338,14 +333,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         degraded = list(told)
         if self._searches.uses_vectors and failure:
             degraded.append(f"vectors are not used: {failure}")
-        if self._watching and self._config.watch:
+        if self._watching and self._settings.now.memory.watch:
             degraded.append(self._watching)
         mode = self._searches.mode(has_vector=counts.vectors > 0 and not failure)
         if isinstance(self._embedder, NoEmbedder):
             # The embedder that is wanted may not exist here.
             why = self._embedder.why
-            off = "disabled" if self._config.embedder.provider == "none" else why
-        elif not self._config.vector_weight:
+            off = "disabled" if self._settings.now.memory.embedder.provider == "none" else why
+        elif not self._settings.now.memory.vector_weight:
             off, why = "weight", "vectors are turned off"
         elif not (counts.vectors or failure):
             off, why = "empty", "no note has a vector yet"
@@ -363,7 +358,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             endpoint=self._embedder.endpoint,
             degraded=tuple(dict.fromkeys(degraded)),
             # Without an index the notes themselves are searched, and that is by words.
-            words_off="weight" if is_open and not self._config.text_weight else "",
+            words_off="weight" if is_open and not self._settings.now.memory.text_weight else "",
             vectors_off=off if is_open or not self._searches.uses_vectors else "building",
             building=building,
         )
@@ -373,7 +368,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         if isinstance(self._embedder, NoEmbedder):
             return Probe(ok=False, detail=self._embedder.why)
         try:
-            async with asyncio.timeout(self._config.search_timeout):
+            async with asyncio.timeout(self._settings.now.memory.search_timeout):
                 rows = await self._embedder.embed(["probe"])
         except (EmbedderError, TimeoutError) as error:
             return Probe(ok=False, detail=str(error) or "it did not answer in time")
