@@ -183,7 +183,7 @@ class SpaceFiles:
         return await asyncio.to_thread(work)
 
     async def heartbeat(self, view: MemoryView) -> str:
-        """What the view's person is looked in on for; empty when that is nothing."""
+        """The text of the person's HEARTBEAT.md; empty if it says nothing."""
         path = "/".join((*layout.space_folders(view), layout.HEARTBEAT_FILE))
         found = await asyncio.to_thread(self._whole, path)
         return "" if markdown.says_nothing(found) else markdown.plain(found)

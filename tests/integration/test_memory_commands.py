@@ -749,34 +749,10 @@ async def built(tmp_path: Path) -> Path:
     return folder
 
 
-def partitions_of_ada(folder: Path) -> list[str]:
-    connection = apsw.Connection(str(folder / "index.db"))
-    (table,) = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE name LIKE 'partitions!_%' ESCAPE '!'"
-    )
-    names = [str(row[0]) for row in connection.execute(f"SELECT name FROM {table[0]}")]
-    connection.close()
-    return [name for name in names if "ada" in name]
-
-
-async def test_only_what_was_made_of_others_texts_stays(tmp_path):
+async def test_erasing_leaves_no_index_and_no_vector(tmp_path):
     folder = await built(tmp_path)
-    theirs = partitions_of_ada(folder)
-    assert theirs
     known = [hashes_of("MEMORY.md", text) for text in (OWNERS, ADAS, BEFORE)]
     assert cached(folder) == set.union(*known)
-    leave_folder(folder, theirs)
-    assert cached(folder) == known[0]
-    assert not (folder / "index.db").exists()
-
-
-@pytest.mark.parametrize("left", [None, b"no database at all"])
-async def test_where_nothing_tells_whose_they_are_no_vector_stays(tmp_path, left):
-    folder = await built(tmp_path)
-    theirs = partitions_of_ada(folder)
-    (folder / "index.db").unlink()
-    if left is not None:
-        (folder / "index.db").write_bytes(left)
-    leave_folder(folder, theirs)
-    assert cached(folder) == set()
-    leave_folder(tmp_path / "none", theirs)
+    leave_folder(folder)
+    assert not [*folder.glob("*.db*")]
+    leave_folder(tmp_path / "none")

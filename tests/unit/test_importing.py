@@ -20,8 +20,8 @@ from bot.identity import Books, Policy, PolicySnapshot
 from bot.identity.conversation import local_zone
 from bot.importing import exports as reading
 from bot.importing import values
-from bot.importing.assistants import chatgpt_talk, claude_memory, claude_project, claude_talk
 from bot.importing.exports import DAMAGED, elements
+from bot.importing.formats import chatgpt_talk, claude_memory, claude_project, claude_talk
 from bot.importing.openclaw import home, jobs, moving, people, transcripts
 from bot.importing.storing import Owner
 from bot.importing.values import MAX_TEXT, Left, Remembered, Skipped, Talk

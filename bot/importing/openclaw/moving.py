@@ -57,7 +57,7 @@ ROOMS = "rooms"
 
 @dataclass(slots=True)
 class Report:
-    """What moving in comes to, or came to.
+    """The plan of a move, or its result.
 
     `whose` counts conversations by whose they are: a person's, `OWNERS`, `ROOMS`. `unclear` counts
     those of which nothing says it, `work` those in which nobody was talked with. `left` is what is

@@ -9,17 +9,13 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
-
-import apsw
 
 from bot.backoff import kept
 from bot.clock import Clock
@@ -31,7 +27,7 @@ from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
 from bot.memory.index.note_files import Known
-from bot.memory.index.queries import NAME, remove, run
+from bot.memory.index.queries import NAME, remove
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
 from bot.memory.index.writer import Item, Writer
@@ -49,7 +45,7 @@ REST = 2.0  # seconds between the syncs that searches ask for when nothing watch
 CACHE = "embeddings.db"  # beside the index file
 
 
-class MemoryIndex:  # what is asked of the index, and when it looks after itself
+class MemoryIndex:
     """Searches memory by words and by meaning; `start` it, or sync by hand.
 
     No error of the disk, of a database or of the embedder leaves a search: the answer says what was
@@ -250,7 +246,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         return await self._writer.change(lambda store, _: frozenset(store.sources("transcript")))
 
     async def documents_of_folders(self) -> Mapping[tuple[str, str], Known]:
-        """What is indexed of folders of documents, by partition and name, and how it looked.
+        """The indexed files of folders of documents, by partition and name.
 
         Raises:
             StorageError: the index cannot be read.
@@ -399,34 +395,20 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
 
 # Taking whole partitions out of an index that nothing uses just now, and out of the cache.
-#
-# In a folder the index is derived: its file goes, and the next start makes it anew from what is
-# left. What was made of everybody else's texts stays in the cache. In a database rows go.
 
 _ROWS = 500  # hashes in one statement
 
 
-def leave_folder(folder: Path, partitions: Sequence[str]) -> None:
-    """Take partitions out of the index in a folder.
+def leave_folder(folder: Path) -> None:
+    """Remove the index and the cache in a folder: the next start makes both from what is left.
 
-    Of the vectors that are cached those stay that others' texts have. Everything else goes: what
-    theirs once said before it was edited, or how it was cut by an earlier version, stands nowhere.
+    So nothing stays that somebody's notes once said, or of how an earlier version cut them.
 
     Raises:
         OSError: a file cannot be removed.
     """
-    index, cached = folder / NAME, folder / CACHE
-    others = set[bytes]()
-    if index.exists():
-        with suppress(apsw.Error):  # then nothing tells which vectors are theirs
-            others = {*map(digest, _texts_of_others(index, partitions))}
-    if others and cached.exists():
-        cache = EmbeddingCache(cached)
-        cache.keep_only(others)
-        cache.close()
-    else:
-        remove(cached)
-    remove(index)
+    for name in (NAME, CACHE):
+        remove(folder / name)
 
 
 def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
@@ -445,21 +427,3 @@ def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
     for at in range(0, len(hashes), _ROWS):
         some = hashes[at : at + _ROWS]
         tx.execute(f"DELETE FROM memory_embeddings WHERE hash IN ({marks(some)})", some)
-
-
-def _texts_of_others(index: Path, partitions: Sequence[str]) -> Iterator[str]:
-    """The texts that the vectors of all other partitions are of, in every generation."""
-    with closing(apsw.Connection(str(index), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
-        tables = "SELECT name FROM sqlite_schema WHERE name LIKE 'partitions!_%' ESCAPE '!'"
-        for (name,) in run(connection, tables):
-            number = str(name).rpartition("_")[2]
-            if not number.isdecimal():
-                continue
-            rows = run(
-                connection,
-                f"SELECT c.heading, c.body FROM chunks_{number} c JOIN partitions_{number} p "
-                f"ON p.id = c.partition WHERE p.name NOT IN ({marks(partitions)})",
-                tuple(partitions),
-            )
-            for heading, body in rows:
-                yield from chunking.windows_of(str(heading), str(body))
