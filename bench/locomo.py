@@ -240,13 +240,9 @@ def engines(postgres: str | None) -> Generator[dict[str, str]]:
 
 @contextmanager
 def _a_database() -> Generator[str]:
-    import psycopg  # noqa: PLC0415 - what the tests have for it
-
-    from tests.fakes import postgres  # noqa: PLC0415
+    from tests.fakes import postgres  # noqa: PLC0415 - what the tests have for it
 
     with postgres.a_server() as admin, postgres.a_database(admin) as url:
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION vector")
         yield url
 
 

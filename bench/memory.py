@@ -33,7 +33,7 @@ from bot.memory import embed
 from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.embed.multilingual import DIMS
-from bot.memory.index import MemoryIndex, queries, schema
+from bot.memory.index import MemoryIndex, queries
 from bot.memory.index.queries import FileReader
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
@@ -146,16 +146,16 @@ async def _ask(index: MemoryIndex, questions: Sequence[str]) -> list[float]:
 async def _recall(embedder: Embedder, folder: Path, questions: Sequence[str]) -> float:
     """The share of the chunks nearest to some questions that a search by meaning finds, in %."""
     wanted = await embedder.embed(questions)
-    reader = FileReader(folder / schema.NAME, schema.load_vec)
+    reader = FileReader(folder / queries.NAME)
     shares: list[float] = []
     with (
         closing(reader),
-        closing(apsw.Connection(str(folder / schema.NAME))) as connection,
+        closing(apsw.Connection(str(folder / queries.NAME))) as connection,
         reader.snapshot(float("inf")) as live,
     ):
         if live is None:
             raise SystemExit("there is no index")
-        rows = schema.run(connection, schema.tables(live, "SELECT id, vectors FROM chunks@"))
+        rows = queries.run(connection, queries.tables(live, "SELECT id, vectors FROM chunks@"))
         packed = [(int(row[0]), bytes(row[1])) for row in rows if row[1]]
         for at, question in enumerate(questions):
             vector = wanted[at : at + 1]

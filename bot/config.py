@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     ConfigDict,
@@ -75,6 +75,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+MAIN_AGENT = "main"  # the agent that `[agent]` describes
+
+
 class AgentConfig(Section):
     """`[agent]`: who answers."""
 
@@ -115,6 +118,60 @@ class AgentConfig(Section):
         gt=0,
         description="Longest turn, in seconds; the default grows for a slow model, up to an hour.",
     )
+
+
+class BindRule(Rule):
+    """`[[agents.<name>.bind]]`: where an agent answers; a chat stands for its threads too."""
+
+    # Class variables are no options: a match means that the agent answers.
+    action: ClassVar[Literal["allow"]] = "allow"  # pyright: ignore[reportIncompatibleVariableOverride]
+    key_prefix: ClassVar[str] = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    thread: str = Field(default="", description="Thread or topic id.")
+    person: str = Field(
+        default="", description='Who, in any channel: a name of identity_links, or "telegram:42".'
+    )
+
+    @model_validator(mode="after")
+    def _is_for_everybody_in_a_room(self) -> BindRule:
+        if (self.sender or self.person) and self.chat_type not in {"", "direct"}:
+            raise ValueError(
+                "in a room one agent answers everybody: leave out sender and person, or set "
+                'chat_type = "direct"'
+            )
+        return self
+
+
+class NamedAgentConfig(AgentConfig):
+    """`[agents.<name>]`: another agent; what it does not set is as in `[agent]`."""
+
+    timezone: ClassVar[str] = ""  # pyright: ignore[reportIncompatibleVariableOverride]
+    tools: tuple[str, ...] = Field(
+        default=(),
+        description='The only tools it may use, such as ["memory_*", "web_search"]; empty is all '
+        "that [tools] gives.",
+    )
+    bind: tuple[BindRule, ...] = Field(
+        default=(),
+        description="Where it answers. The first rule that matches decides, agents in the order of "
+        "the file; everywhere else [agent] answers. A sender or person means direct chats.",
+    )
+
+
+class AgentsConfig(Section):
+    """`[agents]`: more agents beside `[agent]`, each with a persona, a model and rooms of its own.
+
+    Their files (SOUL.md, IDENTITY.md, AGENTS.md, TOOLS.md) stand in `agents/<name>/` of the
+    workspace; a file that is not there is that of the workspace itself.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, NamedAgentConfig] = Field(init=False)  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def named(self) -> Mapping[str, NamedAgentConfig]:
+        """The tables by name, in the order of the file."""
+        return self.__pydantic_extra__
 
 
 Thinking = Literal["", "off", "low", "medium", "high"]
@@ -437,8 +494,7 @@ class SessionConfig(Section):
     owner_name: Live[str] = Field(
         default="",
         max_length=LONGEST_NAME,
-        description="The owner's name: the page greets them by it, and the model knows it in "
-        "their own direct chats only, from the next conversation on.",
+        description="The owner's name, for the page and, in their own direct chats, the model.",
     )
     identity_links: dict[str, tuple[str, ...]] = Field(
         default_factory=dict[str, tuple[str, ...]],
@@ -616,10 +672,9 @@ class NightConfig(Section):
 
     mode: Literal["rules", "model", "off"] = Field(
         default="model",
-        description='"rules" merges entries in the same words and strikes out an older home, '
-        "employer, age, phone number or e-mail address; nothing is deleted, and /undo night "
-        'undoes it. "model" also asks the model of [agent] chores, if there is one, what else is '
-        'a duplicate or outdated. "off" leaves notes alone.',
+        description='"rules" merges duplicates and strikes out an older home, employer, age, phone '
+        'number or e-mail address; "model" also asks the model of [agent] chores; "off" leaves '
+        "notes alone. Nothing is deleted, and /undo night undoes it.",
     )
     hour: int = Field(
         default=3,
@@ -644,8 +699,8 @@ class FolderConfig(Section):
     who: tuple[str, ...] = Field(
         default=("owner",),
         min_length=1,
-        description='Who may search it besides the owner\'s direct chats: "everyone" who sees '
-        'memory, people ("ada" of identity_links, or "telegram:42"), rooms ("telegram:-100").',
+        description='Who may search it besides the owner: "everyone", people ("ada" of '
+        'identity_links, or "telegram:42"), rooms ("telegram:-100").',
     )
 
     @model_validator(mode="after")
@@ -744,9 +799,7 @@ class HeartbeatConfig(Section):
     every: str = Field(
         default="",
         pattern=r"^([1-9][0-9]{0,3}[mh])?$",
-        description='How often, such as "30m" or "2h", at least ten minutes; empty is never. '
-        "Their HEARTBEAT.md is followed with their rights and limits; they hear of it only if "
-        "there is something to say.",
+        description='How often, such as "30m" or "2h", at least ten minutes; empty is never.',
     )
     hours: str = Field(
         default="8-22",
@@ -871,8 +924,8 @@ class DashboardConfig(Section):
     path: str = Field(
         default="",
         max_length=200,
-        description="The path below which a reverse proxy serves the page, and which it strips, "
-        'e.g. "/confidant"; empty is the root.',
+        description="Path below which a reverse proxy serves the page, and which it strips, e.g. "
+        '"/confidant".',
     )
     token: LiveHere[SecretStr | None] = Field(
         default=None,
@@ -953,7 +1006,7 @@ class StorageConfig(Section):
         ge=0,
         le=1200,
         description="Months, besides the current one, for which conversations stay in the "
-        "database behind url; older ones are deleted for good, notes never. 0 keeps everything.",
+        "database behind url; older ones are deleted for good. 0 keeps everything.",
     )
     backup_hours: float = Field(
         default=24.0,
@@ -1072,6 +1125,7 @@ class Config(Section):
     """The whole configuration, checked and frozen."""
 
     agent: Live[AgentConfig] = Field(default_factory=AgentConfig)
+    agents: Live[AgentsConfig] = Field(default_factory=AgentsConfig)
     models: LiveHere[ModelsConfig] = Field(default_factory=ModelsConfig)
     prices: PricesConfig = Field(default_factory=PricesConfig)
     limits: Live[LimitsConfig] = Field(default_factory=LimitsConfig)
@@ -1088,6 +1142,15 @@ class Config(Section):
     backup: BackupConfig = Field(default_factory=BackupConfig)
     speech: SpeechConfig = Field(default_factory=SpeechConfig)
     log: LogConfig = Field(default_factory=LogConfig)
+
+    def of_agent(self, name: str) -> Config:
+        """The configuration by which an agent answers: its own options over those of `[agent]`."""
+        own = self.agents.named.get(name)
+        if own is None:
+            return self
+        names = own.model_fields_set & AgentConfig.model_fields.keys()
+        changed = {name: getattr(own, name) for name in names}
+        return self.model_copy(update={"agent": self.agent.model_copy(update=changed)})
 
     @property
     def workspace(self) -> Path:

@@ -280,6 +280,6 @@ class Committer:
     ) -> AsyncGenerator[BillingAccount]:
         """Count what an account spends within an `async with`, whatever comes of it."""
         spent = partial(spent_of, account, account.payer.person, session_id, purpose)
-        async with self.counting(account.clock, spent):
+        async with self.counting(account.allowance.clock, spent):
             yield account
-        await self.count(account.clock(), spent())
+        await self.count(account.allowance.clock(), spent())

@@ -20,7 +20,7 @@ from _pytest.runner import runtestprotocol
 from pydantic import BaseModel
 
 from bot import settings
-from bot.settings.fields import child, tables
+from bot.settings.fields import child, extras_of, options_of, tables
 
 Place = tuple[type[BaseModel], str]  # the class that declares an option, and its name there
 
@@ -31,7 +31,11 @@ def options() -> dict[str, Place]:
     What all channels have is listed once, as `channels.*.<option>`.
     """
     found: dict[str, Place] = {}
-    for key, table, listed in tables(settings.config_model(settings.installed_channels())):
+    model = settings.config_model(settings.installed_channels())
+    # Those of freely named tables last: what these inherit is listed where it comes from.
+    for key, table, listed in sorted(tables(model), key=lambda each: not each[1].model_fields):
+        if not table.model_fields and (extra := extras_of(table)) is not None:
+            key, table, listed = (*key, "*"), extra, options_of(extra, (*key, "*"))  # noqa: PLW2901
         for option in listed:
             _add(found, key, table, option.key[-1])
             inner = child(option.shape, "") if option.shape.kind in {"map", "list"} else None

@@ -86,6 +86,16 @@ class FakeClock:
 
 
 @dataclass
+class Seconds:
+    """A clock in seconds that stands still until a test sets it."""
+
+    now: float = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
 class Engine:
     """A running engine and what a test needs to talk to it."""
 

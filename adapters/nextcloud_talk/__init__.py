@@ -87,13 +87,12 @@ class NextcloudTalkConfig(ChannelConfig):
     bot_name: str = Field(
         default=BOT_NAME,
         max_length=MAX_NAME,
-        description="Name given to occ talk:bot:install. Saying it counts as a mention: Talk has "
-        "no other for bots; empty leaves that to mention_patterns.",
+        description="Name given to occ talk:bot:install; saying it counts as a mention.",
     )
     api_user: str = Field(
         default="",
-        description="An account of the bot's own, to tell direct chats from rooms, to fetch files "
-        "and to find what was said while it was down; without it every chat is a room.",
+        description="The bot's own account, to tell direct chats from rooms, fetch files and read "
+        "back; without it every chat is a room.",
     )
     api_password: SecretStr | None = Field(
         default=None,

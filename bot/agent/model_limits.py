@@ -12,7 +12,7 @@ import structlog
 from bot.agent.models import Writer, speed
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
-from bot.config import Settings
+from bot.config import AgentConfig, Settings
 from bot.context import budget, tokens
 from bot.context.budget import Budget, Window
 from bot.context.tokens import Calibration, Count, TokenCounter
@@ -92,14 +92,13 @@ class LimitsResolver:
         """A service reported so many tokens for what was estimated."""
         self._calibration = self._calibration.learn(model, estimated, reported)
 
-    async def for_chores(self, limits: ModelLimits) -> ModelLimits:
-        """The limits of the model that does chores for conversations with these."""
-        chores = self._settings.now.agent.chores
-        return await self.of(chores) if chores else limits
+    async def for_chores(self, limits: ModelLimits, agent: AgentConfig) -> ModelLimits:
+        """The limits of the model that does chores for an agent's conversations with these."""
+        return await self.of(agent.chores, agent) if agent.chores else limits
 
-    async def of(self, chosen: str) -> ModelLimits:
-        """The limits of sessions that chose a model, by its name; empty for the default one."""
-        name, config = self._models.full(chosen), self._settings.now
+    async def of(self, chosen: str, agent: AgentConfig) -> ModelLimits:
+        """The limits of an agent's sessions that chose a model, by its name; empty for its own."""
+        name, config = self._models.full(chosen, agent.model), self._settings.now
         sizes = await self._models.window(name)
         window = budget.resolve(
             sizes.max_input_tokens,
@@ -108,8 +107,8 @@ class LimitsResolver:
             configured=sizes.configured,
             assumed=sizes.assumed,
         )
-        most = min(config.agent.max_tokens, sizes.max_output_tokens)
+        most = min(agent.max_tokens, sizes.max_output_tokens)
         shares = budget.budget(window.tokens, config.context, most)
         factor = self._calibration.factor(name)
-        measured = self._models.speed(name)
-        return ModelLimits(self._models, name, window, shares, factor, self.count, measured)
+        measured, model = self._models.speed(name), self._models.of_agent(agent)
+        return ModelLimits(model, name, window, shares, factor, self.count, measured)

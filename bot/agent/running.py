@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import structlog
@@ -25,14 +26,14 @@ class Stopped(Exception):
     """Somebody ended this."""
 
 
+@dataclass(eq=False, slots=True)
 class Stop:
     """A way to end one piece of work; `conversations` are those that it is for."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage: Stage = stage
-        self.conversations: Sequence[Conversation] = ()
-        self.is_asked = False
-        self._end: Callable[[], object] | None = None
+    stage: Stage
+    conversations: Sequence[Conversation] = ()
+    is_asked: bool = False
+    _end: Callable[[], object] | None = None
 
     def ask(self) -> None:
         """End it as soon as possible."""
@@ -88,8 +89,7 @@ class RunningTurns:
         self, key: str, stage: Stage = "reply", conversations: Sequence[Conversation] = ()
     ) -> Generator[Stop]:
         """Be at work for a key for the length of a `with`."""
-        stop = Stop(stage)
-        stop.conversations = conversations
+        stop = Stop(stage, conversations)
         self._stops.setdefault(key, []).append(stop)
         try:
             yield stop

@@ -17,11 +17,11 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS
-from bot.config import Settings
 from bot.context import prompt, tokens
 from bot.context.history import History, HistoryMessage
 from bot.context.tokens import Count
 from bot.errors import StorageError
+from bot.identity import Conversation
 from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.files import SpaceFiles
 from bot.memory.uses import Uses
@@ -210,24 +210,23 @@ class Prefixes:
     speaks in a room), that begins with a prefix of its own: a list never changes under a session.
     """
 
-    def __init__(self, settings: Settings, files: SpaceFiles, uses: Uses) -> None:
-        self._settings = settings
+    def __init__(self, files: SpaceFiles, uses: Uses) -> None:
         self._files = files
         self._uses = uses
         self._shared: LRUCache[str, str] = LRUCache(SHARED)
 
     async def of(
-        self, live: CachedSession, view: MemoryView, language: str, tools: ToolList, limit: int
+        self, live: CachedSession, here: Conversation, tools: ToolList, limit: int
     ) -> Snapshot:
-        """The prefix for a session as one view sees it; `limit` is the window in tokens.
+        """The prefix for a session as one conversation sees it; `limit` is the window in tokens.
 
         With the tools of a short prompt all of it is short.
         """
+        view, config = here.view, here.config
         name = f"{name_of(view)}+{tools.mark}" if tools.mark else name_of(view)
         live.begins[name_of(view)] = name
         if name in live.snapshots:
             return live.snapshots[name]
-        config = self._settings.now
         cap = min(prompt.PERSONA_FILE_CAP, int(config.memory.max_injected_chars * MEMORY_SHARE))
         files = [
             replace(file, cap=cap) if file.remembered else file
@@ -239,10 +238,10 @@ class Prefixes:
         shown = await asyncio.to_thread(prompt.assemble_persona, files, most, short=short)
         system = prompt.system_prompt(
             name=config.agent.name,
-            language=language,
+            language=here.language,
             tools=[tool.name for tool in tools.specs],
             owner=config.session.owner_name if is_owners_own(view) else "",
-            cite=self.cites(view),
+            cite=cites(here),
             silent=TOKENS[0] if live.session.chat_type != "direct" else "",
             persona=shown.text,
             short=short,
@@ -253,10 +252,11 @@ class Prefixes:
         live.unsaved.append(name)
         return made
 
-    def cites(self, view: MemoryView) -> bool:
-        """True if answers name the files they rest on."""
-        wanted = self._settings.now.memory.citations
-        return wanted == "on" or (wanted == "auto" and view.private)
+
+def cites(here: Conversation) -> bool:
+    """True if answers name the files they rest on."""
+    wanted = here.config.memory.citations
+    return wanted == "on" or (wanted == "auto" and here.view.private)
 
 
 def name_of(view: MemoryView) -> str:
@@ -277,12 +277,8 @@ def save(tx: Transaction, live: CachedSession, now: int) -> None:
         compactions.keep(tx, live.session.id, name, live.snapshots[name], now)
 
 
-def tools_of(snapshot: Snapshot) -> tuple[ToolSpec, ...]:
-    """The tools of a prefix."""
-    return _read(snapshot.tools)
-
-
 @lru_cache(SHARED)
-def _read(tools: str) -> tuple[ToolSpec, ...]:
+def tools_of(tools: str) -> tuple[ToolSpec, ...]:
+    """The tools of a prefix, which has them as JSON."""
     raw = cast("list[dict[str, Any]]", orjson.loads(tools))
     return tuple(ToolSpec(item["name"], item["description"], item["schema"]) for item in raw)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # it imports the models, one of which imports this
     from bot.agent.model_limits import ModelLimits
 
 
+@dataclass(eq=False)
 class Meter:
     """Adds up what calls use, by model, also of those that end in the middle.
 
@@ -45,12 +46,10 @@ class Meter:
     before each call; this one lets every call be made.
     """
 
-    noted = ""  # the key of `meta` for what is noted of it while it runs
-
-    def __init__(self) -> None:
-        self.used: dict[str, Usage] = {}
-        self._asked = ""
-        self._told = Usage()
+    used: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    noted: str = ""  # the key of `meta` for what is noted of it while it runs
+    _asked: str = ""
+    _told: Usage = field(default_factory=Usage)
 
     @property
     def usage(self) -> Usage:
@@ -367,54 +366,54 @@ class TurnResult:
         return sum(self.used.values(), Usage())
 
 
+def _nobody(*_: object) -> None:
+    """Hears what nobody else wants to."""
+
+
+@dataclass(eq=False, slots=True)
 class Turn:
-    """A turn in progress: `run` it, and `stop` it meanwhile if need be."""
+    """A turn in progress: `run` it, and `stop` it meanwhile if need be.
 
-    def __init__(
-        self,
-        request: TurnRequest,
-        toolbox: Toolbox,
-        on_text: OnText | None,
-        meter: Meter | None = None,
-        on_thought: OnThought | None = None,
-        *,
-        on_tool: OnTool | None = None,
-    ) -> None:
-        """`meter` adds up what it uses, also should it never come to an end.
+    `meter` adds up what it uses, also should it never come to an end. `on_thought` hears what the
+    model thinks, as far as it has come; empty when that is over. `on_tool` hears of each call
+    before it is run and, with what came of it, after.
+    """
 
-        `on_thought` hears what the model thinks, as far as it has come; empty when that is over.
-        `on_tool` hears of each call before it is run and, with what came of it, after.
-        """
-        self._request = request
-        self._toolbox = toolbox
-        self._on_text = on_text or _nobody
-        self._on_thought = on_thought or _nobody
-        self._on_tool = on_tool or _nobody
-        self._messages: list[Message] = list(request.messages)
-        self._shown: list[Message] = list(request.messages)  # with results cut that left no room
-        self._said: list[str] = []  # the text of each finished reply
-        self._writing = ""  # the reply being written …
-        self._partial = ""  # … as far as it may be shown
-        self._thinking = ""  # what was thought on the way to it
-        self._thought_tokens = 0  # by the whole turn, without what goes back to the model
-        self._only_thought = False
-        self._meter = meter or Meter()
-        self._context_tokens = 0
-        self._model = ""
-        self._left_out: dict[str, None] = {}
-        self._used: int = request.used + self._weight(request.messages)
-        self._silent = False
-        self._exhausted = False
-        self._asked: ToolUse | None = None
-        self._limit: asyncio.Timeout | None = None
-        self._stopped = False
+    request: TurnRequest
+    toolbox: Toolbox
+    on_text: OnText = _nobody
+    meter: Meter = field(default_factory=Meter)
+    on_thought: OnThought = _nobody
+    on_tool: OnTool = _nobody
+    _messages: list[Message] = field(default_factory=list[Message], init=False)
+    # The same, with results cut that left no room.
+    _shown: list[Message] = field(default_factory=list[Message], init=False)
+    _said: list[str] = field(default_factory=list[str], init=False)  # texts of finished replies
+    _writing: str = field(default="", init=False)  # the reply being written …
+    _partial: str = field(default="", init=False)  # … as far as it may be shown
+    _thinking: str = field(default="", init=False)  # what was thought on the way to it
+    # By the whole turn, without what goes back to the model.
+    _thought_tokens: int = field(default=0, init=False)
+    _only_thought: bool = field(default=False, init=False)
+    _context_tokens: int = field(default=0, init=False)
+    _model: str = field(default="", init=False)
+    _left_out: dict[str, None] = field(default_factory=dict[str, None], init=False)
+    _used: int = field(default=0, init=False)
+    _silent: bool = field(default=False, init=False)
+    _exhausted: bool = field(default=False, init=False)
+    _asked: ToolUse | None = field(default=None, init=False)
+    _limit: asyncio.Timeout | None = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
 
     async def run(self) -> TurnResult:
         """Run it to its end; whatever goes wrong is told in the result."""
+        messages = self.request.messages
+        self._messages, self._shown = [*messages], [*messages]
+        self._used = self.request.used + self._weight(messages)
         if self._stopped:
             return self._result(stopped=True)
         try:
-            async with time_limit(self._request.timeout) as self._limit:
+            async with time_limit(self.request.timeout) as self._limit:
                 stop = await self._steps()
         except TimeoutError:
             if not self._stopped:
@@ -441,7 +440,7 @@ class Turn:
             self._limit.reschedule(0)  # its time is over
 
     async def _steps(self) -> StopReason:
-        asked = self._request
+        asked = self.request
         for call in asked.decided:
             self._add(Message("assistant", (call.use,)))
             self._add_results([await self._called(call.use, call)])
@@ -463,21 +462,21 @@ class Turn:
 
     async def _called(self, use: ToolUse, decided: DecidedCall | None = None) -> ToolResult:
         """Run one call, or note that it is the one to ask the person about."""
-        context = self._request.context
-        self._on_tool(use, None)
+        context = self.request.context
+        self.on_tool(use, None)
         if decided is not None:
-            result = await self._toolbox.carry_out(decided, context)
+            result = await self.toolbox.carry_out(decided, context)
         else:
-            result = await self._toolbox.run(use, context, may_ask=self._asked is None)
-        self._on_tool(use, result)
+            result = await self.toolbox.run(use, context, may_ask=self._asked is None)
+        self.on_tool(use, result)
         if isinstance(result.value, Asked):
             self._asked = use
         return result
 
     def _add_results(self, results: Sequence[ToolResult]) -> None:
         self._add(storable(Message("user", tuple(results))))
-        if self._request.on_context is not None:
-            self._request.on_context(self._used)
+        if self.request.on_context is not None:
+            self.request.on_context(self._used)
 
     async def _reply(self, note: str = "", *, may_call: bool = True) -> Reply:
         """Ask for one reply, with a note behind all else, and take it up as it can be stored.
@@ -486,7 +485,7 @@ class Turn:
             ModelError: the model failed, or the request does not fit.
         """
         self._make_room()
-        asked, limits, window = self._request, self._request.limits, self._request.context.window
+        asked, limits, window = self.request, self.request.limits, self.request.context.window
         last_word = (Message("user", (Text(note, note=True),)),) if note else ()
         longest = limits.budget.output
         if self._used + longest > window:
@@ -504,14 +503,14 @@ class Turn:
             cite=asked.cite,
             may_call=may_call,
             deadline=self._limit.when() if self._limit is not None else None,
-            on_usage=self._meter.hear,
+            on_usage=self.meter.hear,
             on_asked=self._asks,
             on_thought=self._think,
             folding=asked.folding,
             tokens=self._used,
         )
         reply: Reply | None = None
-        async with aclosing(self._meter.stream(limits.model, request, self._weigh)) as events:
+        async with aclosing(self.meter.stream(limits.model, request, self._weigh)) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     self._write(event.text, anew=event.anew)
@@ -551,20 +550,20 @@ class Turn:
     def _asks(self, model: str) -> None:
         """The request goes out, perhaps once more: what was thought for nothing is paid for too."""
         if self._thinking:
-            self._meter.broke_off(ModelBadReply(), sent=self._used, written=self._weigh())
+            self.meter.broke_off(ModelBadReply(), sent=self._used, written=self._weigh())
             self._forget_thoughts()
-        self._meter.asks(model)
+        self.meter.asks(model)
 
     def _weigh(self) -> int:
         return self._tokens(self._thinking) + self._tokens(self._writing)
 
     def _think(self, words: str) -> None:
         self._thinking += words
-        self._on_thought(self._thinking)
+        self.on_thought(self._thinking)
 
     def _forget_thoughts(self) -> None:
         if self._thinking:
-            self._on_thought("")
+            self.on_thought("")
         self._thinking = ""
 
     def _write(self, words: str, *, anew: bool = False) -> None:
@@ -572,15 +571,15 @@ class Turn:
         if anew:  # all that came before was a thought, and was told as one
             self._writing = self._partial = ""
         if self._thinking and not self._writing:
-            self._on_thought("")
+            self.on_thought("")
         self._writing += words
-        if self._request.unasked and _TOKEN.match(self._writing):
+        if self.request.unasked and _TOKEN.match(self._writing):
             return
         shown = well_formed(_sure(self._writing))
         if not (self._partial or anew) and may_become_silent(shown):
             return
         self._partial = shown
-        self._on_text(self._text())
+        self.on_text(self._text())
 
     def _add(self, message: Message) -> None:
         self._messages.append(message)
@@ -588,11 +587,11 @@ class Turn:
         self._used += self._weight((message,))
 
     def _tokens(self, words: str) -> int:
-        limits = self._request.limits
+        limits = self.request.limits
         return round(limits.count(words) * limits.factor)
 
     def _weight(self, messages: Sequence[Message]) -> int:
-        limits = self._request.limits
+        limits = self.request.limits
         return round(sum(size_of(m, limits.count) for m in messages) * limits.factor)
 
     def _make_room(self) -> None:
@@ -601,7 +600,7 @@ class Turn:
         Raises:
             ModelContextFull: it would not fit without them either.
         """
-        most = self._request.limits.budget.hard
+        most = self.request.limits.budget.hard
         for index, message in enumerate(self._shown):
             if self._used <= most:
                 return
@@ -613,7 +612,7 @@ class Turn:
 
     def _text(self) -> str:
         """The reply so far, as the person reads it."""
-        if self._silent and self._request.unasked:
+        if self._silent and self.request.unasked:
             return ""
         parts = (part.strip() for part in (*self._said, self._partial))
         return "\n\n".join(part for part in parts if part)
@@ -628,7 +627,7 @@ class Turn:
             messages=tuple(repaired(messages)),
             reply=reply,
             stop=stop,
-            used=self._meter.used,
+            used=self.meter.used,
             context_tokens=max(0, self._context_tokens - self._thought_tokens),
             stopped=stopped,
             silent=self._silent and not reply,
@@ -640,10 +639,6 @@ class Turn:
             left_out=tuple(self._left_out),
             only_thought=self._only_thought and not reply,
         )
-
-
-def _nobody(*_: object) -> None:
-    """Hears what nobody else wants to."""
 
 
 def _cut(message: Message) -> Message:

@@ -69,9 +69,9 @@ def status(config: ConfigOption = None) -> None:
 def search(
     words: Words,
     config: ConfigOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MAX_PASSAGES, help="Most passages.")] = (
-        None
-    ),
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=MAX_PASSAGES, help="Maximum number of results.")
+    ] = (None),
 ) -> None:
     """Search the owner's memory by words and by meaning."""
 
@@ -108,13 +108,11 @@ def index(*, config: ConfigOption = None, quiet: QuietOption = False) -> None:
 
 
 def verify(config: ConfigOption = None) -> None:
-    """Check vectors, embedder, index and files; exit status 1 if there is a problem."""
+    """Check embedder, index and files; exit status 1 if there is a problem."""
 
     async def work(memory: Memory) -> list[str]:
         await memory.warm_up()
-        vectors = await memory.index.probe_vectors()
         embeddings = await memory.index.probe_embeddings()
-        typer.echo(f"vectors     {'ok' if vectors.ok else 'no'}: {vectors.detail}")
         typer.echo(f"embeddings  {'ok' if embeddings.ok else 'no'}: {embeddings.detail}")
         await memory.index.sync("verify")
         found = await memory.index.status()

@@ -17,6 +17,7 @@ from bot.delivery import outbox
 from bot.i18n import LANGUAGES, language_of, place_of, text
 from bot.identity import Conversation, Parsed
 from bot.identity.access import command_of, is_abort, parse
+from bot.identity.routing import room_of
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -80,7 +81,7 @@ class Commander:
             if (zones := commit.result.zones) is not None:
                 self._core.resolver.zoned(zones)
             if (activation := commit.result.activation) is not None:
-                self._core.resolver.activated(call.place.key, activation)
+                self._core.resolver.activated(room_of(call.place.key), activation)
         self._upkeep.flush_ended(commit.ended)
         # An unknown command may be any text, which must not go into the log.
         known = parsed.name if parsed.name in self._handlers else "unknown"

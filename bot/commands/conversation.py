@@ -45,7 +45,8 @@ class ModelChoices:
         choices = here.config.agent.choices
         if not choices or (here.is_owner and here.is_direct):
             return True
-        return any(fnmatchcase(name, pattern) for pattern in (self._models.default, *choices))
+        default = self._models.full("", here.config.agent.model)
+        return any(fnmatchcase(name, pattern) for pattern in (default, *choices))
 
     async def at(self, address: Address, sender: str) -> ModelChoice:
         """The models a person may choose in a direct chat, and the one that answers them.
@@ -59,7 +60,8 @@ class ModelChoices:
         chosen, stand_in = (session.model, session.stand_in) if session is not None else ("", "")
         offered = await self.offered(here)
         named = offered[:MOST_NAMED]
-        return ModelChoice(self._models.full(chosen), stand_in, named, len(offered) - len(named))
+        model = self._models.full(chosen, here.config.agent.model)
+        return ModelChoice(model, stand_in, named, len(offered) - len(named))
 
 
 MOST_BUTTONS = 8
@@ -176,7 +178,8 @@ class ConversationCommands:
         may = self._choices.may(call.conversation, call.rest)
         is_unlisted = may and self._models.is_unlisted(call.rest, offered)
         chosen = _match(call.rest, offered) or (call.rest if is_unlisted else "")
-        default = self._models.default
+        own = call.conversation.config.agent.model
+        default = self._models.full("", own)
         if chosen or call.rest.lower() == "default":
             await self._models.forget(chosen or default)
         names = ", ".join(f"`{name}`" for name in offered[:MOST_NAMED])
@@ -186,7 +189,7 @@ class ConversationCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             if not call.rest:
-                now = self._models.full(session.model)
+                now = self._models.full(session.model, own)
                 words = call.text("command.model.now", model=now, names=names)
                 return CommandAnswer(words, extra=_buttons(name for name in offered if name != now))
             if call.rest.lower() != "default" and not chosen:

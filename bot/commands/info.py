@@ -69,7 +69,7 @@ class ContextCommands:
         limit, view = active.limits.window.tokens, conversation.view
         short = is_short(active.cached, active.limits)
         tools = self._toolbox.offered((conversation.rights,), view, short=short)
-        await self._prefixes.of(active.cached, view, conversation.language, tools, limit)
+        await self._prefixes.of(active.cached, conversation, tools, limit)
         return report_of(active, name_of(view), active.fill())
 
     @command(is_private=True)
@@ -149,9 +149,12 @@ class InfoCommands:
         found = await self._context.report(call)
         tells = active_session.is_told(call.conversation)
 
+        def model_of(session: Session) -> str:
+            return self._models.full(session.model, call.conversation.config.agent.model)
+
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             lines = [
-                call.text("command.status.model", model=self._models.full(session.model)),
+                call.text("command.status.model", model=model_of(session)),
                 call.text("command.status.conversation", turns=session.turns, id=session.id),
                 call.text(
                     "command.status.context",
@@ -173,7 +176,7 @@ class InfoCommands:
             if call.view.space:
                 lines.append(last_save(call, unit))
                 lines += not_saved(call, unit)
-            speed = self._models.speed(self._models.full(session.model))
+            speed = self._models.speed(model_of(session))
             if speed != Speed():
                 lines.append(
                     call.text(

@@ -18,6 +18,7 @@ from bot.config import Settings
 from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
 from bot.identity.access import is_always
+from bot.identity.routing import room_of
 from bot.sessions import links, page_logins, pairing, rooms, store
 from bot.sessions.links import LinkCode
 from bot.sessions.page_logins import LoginLink
@@ -166,7 +167,7 @@ class RoomCommands:
             return saying(call.text(f"rooms.now_{now}"))
         if not await may_manage(self._channels, call.conversation):
             return saying(call.text("rooms.not_admin"))
-        key = call.place.key
+        key = room_of(call.place.key)
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             rooms.activate(unit.tx, key, wish, call.now)

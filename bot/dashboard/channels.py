@@ -26,6 +26,7 @@ from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
 from bot.identity import AccessDecision, Activation
 from bot.identity.access import is_always
+from bot.identity.routing import room_of
 from bot.sessions import inbox, rooms
 from bot.sessions.rooms import Room
 from bot.settings.fields import Key
@@ -52,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a channel found out about its own set-up, and when (ms)."""
+    """The findings of a channel about its set-up, and when they were made (ms)."""
 
     at: int
     findings: Sequence[Finding]
@@ -214,7 +215,7 @@ class ChannelPages(Pages):
         def work(tx: Transaction) -> bool:
             if not rooms.is_known(tx, key):
                 return False
-            rooms.activate(tx, key, wish, now)
+            rooms.activate(tx, room_of(key), wish, now)
             return True
 
         if not await self._core.database.write(work):
@@ -283,7 +284,7 @@ class ChannelPages(Pages):
         return RoomCard(
             room,
             ("always" if always else "mention") if is_heard and here.is_answered else "never",
-            self._core.resolver.now.books.chosen.get(room.key, ""),
+            self._core.resolver.now.books.chosen.get(room_of(room.key), ""),
             _options(own, [each for each in SHOWN_OF_ROOM if each in said]),
         )
 

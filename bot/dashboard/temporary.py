@@ -136,7 +136,8 @@ class TemporaryPages(Pages):
     async def _asked(self, visit: Visit, said: Sequence[Message]) -> TurnRequest | str:
         """The request for a chat; a sentence where none can be made."""
         here, language = visit.conversation, visit.language
-        limits, agent = await self._limits.of(""), here.config.agent
+        agent = here.config.agent
+        limits = await self._limits.of("", agent)
         if limits.name == OFFLINE:
             return visit.say("temporary.no_model")
         own = [file for file in await self._files.bootstrap(here.view) if not file.remembered]

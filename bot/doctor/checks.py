@@ -19,8 +19,7 @@ from bot.doctor import Setup, network, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, folders, selftest
-from bot.memory.index import file_rows, schema
-from bot.memory.index.shared_rows import EXTENSION, MEND
+from bot.memory.index import file_rows, queries
 from bot.memory.memory import INDEX_FOLDER, Memory, store_of
 from bot.portability import places, swap
 from bot.portability.move import Move
@@ -95,7 +94,7 @@ async def check_memory(setup: Setup) -> Sequence[Finding]:
     looks = [await asyncio.to_thread(folders.look, setup.config, name, {}) for name in names]
     found += [_folder(look.state) for look in looks]
     if setup.is_shared:
-        return [*found, *await _pgvector(setup)]
+        return found
     if setup.config.workspace.is_dir():
         found += await asyncio.to_thread(_index, setup)
     return found
@@ -164,19 +163,6 @@ def _index(setup: Setup) -> list[Finding]:
     if found.behind:
         return [Finding.of("warning", "memory.index_behind", count=found.behind)]
     return [Finding.of("ok", "memory.index_ready")]
-
-
-async def _pgvector(setup: Setup) -> Sequence[Finding]:
-    """Check whether the database has pgvector."""
-    try:
-        found = await setup.read(lambda tx: tx.execute(EXTENSION))
-    except ConfidantError as error:
-        return [Finding.of("error", "memory.unreadable", why=str(error))]
-    if found is None:
-        return []
-    if found:
-        return [Finding.of("ok", "memory.pgvector", version=str(found[0][0]))]
-    return [Finding.of("warning", "memory.no_pgvector", statement=MEND)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +263,7 @@ async def _lock(setup: Setup, _check: str) -> None:
 async def _repair_index(setup: Setup, _check: str) -> None:
     """Remove the index file and rebuild it from the notes."""
     config = setup.config
-    await asyncio.to_thread(schema.remove, config.storage.folder / INDEX_FOLDER / schema.NAME)
+    await asyncio.to_thread(queries.remove, config.storage.folder / INDEX_FOLDER / queries.NAME)
     memory = Memory.from_settings(Settings(config), setup.clock)
     try:
         await memory.index.sync("doctor")

@@ -7,6 +7,7 @@ import io
 import wave
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from bot import i18n
@@ -38,7 +39,9 @@ async def check_models(setup: Setup) -> Sequence[Finding]:
     config = setup.config
     models, agent = config.models, config.agent
     chosen, (owner, _) = agent.model, models.locate(agent.model)
-    named = {models.locate(each) for each in (chosen, *agent.fallback, agent.chores) if each}
+    agents = [agent, *(config.of_agent(name).agent for name in config.agents.named)]
+    every = chain.from_iterable((each.model, *each.fallback, each.chores) for each in agents)
+    named = {models.locate(each) for each in every if each}
     found: list[Finding] = []
     if chosen == OFFLINE:
         found.append(Finding.of("ok", "model.offline"))
@@ -154,6 +157,7 @@ async def check_tools(setup: Setup) -> Sequence[Finding]:
 def _unknown(config: Config, begin: str, names: Sequence[str]) -> Sequence[Finding]:
     """Report tools that rules name and the server does not have."""
     named = {each for rule in config.tools.rules for each in rule.tools}
+    named |= {each for agent in config.agents.named.values() for each in agent.tools}
     return [
         Finding.of("warning", "tools.unknown", tool=each, meant=nearest(each, names) or "–")
         for each in sorted(named)

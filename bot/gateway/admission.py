@@ -77,22 +77,22 @@ class Admission:
             StorageError: the room could not be told that the bot does not talk there, or a code
                 that was typed in it could not be made worthless.
         """
-        conversation = self._core.resolver.resolve(inbound)
-        verdict = conversation.verdict
+        conversation, result = self._core.resolver.resolve(inbound), "denied"
+        verdict, declines = conversation.verdict, False
         if conversation.is_direct:
             if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
                 return self._with_heard(inbound, conversation), conversation
-            self.count(inbound, "denied")
-            return None
-        await self._void_codes(inbound, conversation)
-        if verdict is AccessDecision.ALLOW and conversation.is_addressed:
-            return self._with_heard(inbound, conversation), conversation
-        declines = verdict in {AccessDecision.LISTEN, AccessDecision.DECLINE} and pointed(inbound)
-        if verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}:
-            self._overheard.hear(conversation.key, inbound)
-            self.count(inbound, "heard")
         else:
-            self.count(inbound, "declined" if declines else "denied")
+            await self._void_codes(inbound, conversation)
+            if verdict is AccessDecision.ALLOW and conversation.is_addressed:
+                return self._with_heard(inbound, conversation), conversation
+            listens = verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
+            no_talk = verdict in {AccessDecision.LISTEN, AccessDecision.DECLINE}
+            declines = no_talk and pointed(inbound)
+            result = "heard" if listens else "declined" if declines else "denied"
+            if listens:
+                self._overheard.hear(conversation.key, inbound)
+        self._core.metrics.received.labels(inbound.channel, result).inc()
         if declines:
             await self._decline(conversation)
         return None
@@ -109,10 +109,6 @@ class Admission:
         heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
         return replace(inbound, heard=heard) if heard else inbound
 
-    def count(self, inbound: Inbound, result: str) -> None:
-        """Count a message by what became of it."""
-        self._core.metrics.received.labels(inbound.channel, result).inc()
-
     def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
         """A message that was let in was not stored: keep what was to go with it."""
         for buffer, is_kept in ((self._overheard, False), (self._reactions, True)):
@@ -122,7 +118,7 @@ class Admission:
     def new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
         """The time zone a message reports, if it is another one than before."""
         is_let_in = conversation.is_direct and conversation.verdict is AccessDecision.ALLOW
-        if not inbound.zone or not is_let_in:
+        if not is_let_in:
             return None
         zone = zones.named(inbound.zone)
         return None if zone == self._core.resolver.now.books.told.get(conversation.person) else zone
@@ -160,7 +156,7 @@ class Admission:
         is_ours = conversation.verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
         talks, language = is_ours and conversation.is_answered, conversation.language
         await self._committer.commit(
-            now, lambda unit: void_codes(unit, inbound, language, answers=talks)
+            now, lambda unit: void_codes(unit, typed, inbound, language, answers=talks)
         )
         log.info("code.void", channel=inbound.channel)
 
@@ -209,17 +205,14 @@ class Admission:
 
 
 def void_codes(
-    unit: UnitOfWork, inbound: Inbound, language: str, *, answers: bool
+    unit: UnitOfWork, typed: frozenset[str], inbound: Inbound, language: str, *, answers: bool
 ) -> tuple[pairing.Pairing, ...]:
-    """Make codes worthless that were typed where they do not belong, and say so.
+    """Make codes worthless that were `typed` where they do not belong, and say so.
 
     That is any in a room, and one for pairing in a direct chat: it is for the operator's command
     line. Whose codes they were is told, and with `answers` whoever typed them; those who had asked
     for pairing are returned.
     """
-    typed = pairing.typed_code(inbound.shown)
-    if not typed:
-        return ()
     is_room = inbound.chat_type != "direct"
     asked = pairing.void(unit.tx, typed, unit.now)
     offered = links.void(unit.tx, typed, unit.now) if is_room else []

@@ -231,11 +231,11 @@ class TurnRecorder:
         # What was reported counts only for what the next request will carry too.
         is_same = prepared.version == cached.history.version and not result.was_cut
         reported = result.context_tokens if is_same else 0
-        used = self._used(prepared, spoken, reported, by=result.model)
+        used, usage = self._used(prepared, spoken, reported, by=result.model), result.usage
         counted = store.TurnCounts(
-            input_tokens=result.usage.input_tokens + result.usage.cache_write_tokens,
-            cached_tokens=result.usage.cache_read_tokens,
-            output_tokens=result.usage.output_tokens,
+            input_tokens=usage.input_tokens + usage.cache_write_tokens,
+            cached_tokens=usage.cache_read_tokens,
+            output_tokens=usage.output_tokens,
             context_tokens=used,
             turns=1,
         )
@@ -251,16 +251,14 @@ class TurnRecorder:
             )
             for message, row in zip(spoken, rows, strict=False)
         ]
-        notice = self._notice(prepared, used, spoken)
-        language = prepared.request.language
+        notice, language = self._notice(prepared, used, spoken), prepared.request.language
         spent = prepared.spent()
-        near = (
-            prepared.balance.after(result.used, self._prices).near
-            if not isinstance(result.error, LimitReached)  # which has told of its own
-            else ()
-        )
+        tells = prepared.balance.standings and not isinstance(
+            result.error, LimitReached
+        )  # it told its own
+        near = prepared.balance.after(result.used, self._prices).near if tells else ()
         below = (
-            footer(language, result.usage, used, limits, self._prices.bill(result.used))
+            footer(language, usage, used, limits, self._prices.bill(result.used))
             if cached.session.usage
             else ""
         )
@@ -368,7 +366,8 @@ class TurnRecorder:
         topics: Sequence[Reminder],
     ) -> None:
         """Tell whom limits concern, say what waited for a topic, write to other places."""
-        say_now(unit, topics)
+        if topics:
+            say_now(unit, topics)
         for each in near:
             self._tell_limit(unit, prepared.active.conversation, each)
         context, resolver = prepared.request.context, self._upkeep.sessions.resolver

@@ -172,7 +172,7 @@ class Gateway:
     async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
         inbound, body = inbox.storable(inbound)
         command = await self._commander.command_in(inbound, conversation)
-        zone = self._admission.new_zone(inbound, conversation)
+        zone = self._admission.new_zone(inbound, conversation) if inbound.zone else None
         code = pairing.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.
@@ -194,10 +194,11 @@ class Gateway:
         if commit.result == "replaced":  # before its own turn can begin
             await self._stops.stop(conversation.key)
         # After the commit: what is to be answered is woken.
-        self._admission.count(inbound, commit.result)
+        self._core.metrics.received.labels(inbound.channel, commit.result).inc()
         if zone is not None:
             self._core.resolver.told_zone(conversation.person, zone)
-        self._upkeep.flush_ended(commit.ended)
+        if commit.ended:
+            self._upkeep.flush_ended(commit.ended)
         if not commit.due:
             self._admission.give_back(inbound, conversation)
         elif code and not conversation.is_paired:
@@ -394,7 +395,8 @@ def _store(
     if row is None:
         return "duplicate"
     # What was said in a room was looked at before.
-    void = void_codes(unit, inbound, language, answers=True) if conversation.is_direct else ()
+    typed = pairing.typed_code(inbound.shown) if conversation.is_direct else frozenset[str]()
+    void = void_codes(unit, typed, inbound, language, answers=True) if typed else ()
     if code:
         if any(waiting.is_from(inbound) for waiting in void):
             inbox.refuse(unit.tx, row, unit.now, "unpaired")  # the next message brings a new one

@@ -18,7 +18,6 @@ from bot.agent.running import RunningTurns, Stop
 from bot.channel import Inbound
 from bot.clock import moment
 from bot.commands.commander import Commander
-from bot.config import LimitsConfig
 from bot.coordination import SharedTurns
 from bot.core import Core
 from bot.delivery.outbox import Extra
@@ -26,6 +25,7 @@ from bot.errors import StorageError
 from bot.gateway.admission import Admitted
 from bot.i18n import text
 from bot.logs import about_turn
+from bot.money.limits import NO_LIMITS
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -311,7 +311,7 @@ class Lanes:
         rows = backlog.take()
         if rows[0].is_suspect or rows[0].conversation.command is not None:
             return rows
-        is_limited = self._core.settings.now.limits != LimitsConfig()
+        is_limited = self._core.settings.now.limits != NO_LIMITS
         while len(rows) < most and backlog.rows:
             following = backlog.rows[0]
             if following.session_id != rows[0].session_id or following.is_suspect:

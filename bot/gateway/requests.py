@@ -8,7 +8,7 @@ from datetime import datetime
 
 from bot.agent.models.speed import ANSWER
 from bot.agent.recall import Recaller, Shown
-from bot.agent.session_cache import CachedSession, Prefixes, is_short, tools_of
+from bot.agent.session_cache import CachedSession, Prefixes, cites, is_short, tools_of
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import TurnRequest
@@ -100,7 +100,7 @@ class Requests:
         context = self._context(active, rows, watch)
         short = is_short(cached, limits)
         tools = self._toolbox.offered(context.rights, context.view, short=short)
-        prefix = await self._prefixes.of(cached, context.view, language, tools, limit)
+        prefix = await self._prefixes.of(cached, active.conversation, tools, limit)
         balance = await self._allowance.of(active.conversation, limits.name)
         contents = [
             NOTHING_CAME
@@ -127,13 +127,13 @@ class Requests:
         request = TurnRequest(
             limits=limits,
             system=prefix.system,
-            tools=tools_of(prefix),
+            tools=tools_of(prefix.tools),
             history=cached.history.messages,
             folding=cached.history.folding,
             messages=tuple(messages),
             context=context,
             language=language,
-            cite=self._prefixes.cites(context.view),
+            cite=cites(active.conversation),
             thinking=cached.session.thinking,
             max_steps=agent.max_steps,
             timeout=limits.seconds(
@@ -243,9 +243,11 @@ class Requests:
         inbound = row.inbound
         sent = moment(inbound.sent_at, row.conversation.zone)
         named = f"{prompt.described(inbound.media)}\n" if inbound.media else ""
+        said_before = [each for each in inbound.heard if not each.reaction]
+        reactions = [each for each in inbound.heard if each.reaction]
         notes: list[tuple[str, Whose]] = [
-            (prompt.heard([x for x in inbound.heard if not x.reaction], sent.tzinfo), "heard"),
-            (prompt.reacted([x for x in inbound.heard if x.reaction]), "name"),
+            (prompt.heard(said_before, sent.tzinfo) if said_before else "", "heard"),
+            (prompt.reacted(reactions) if reactions else "", "name"),
             (prompt.notes(inbound, sent), "program"),
             ("" if shown else prompt.titled(inbound.title), "name"),
             *([_answered(inbound.reply_to, shown)] if inbound.reply_to is not None else ()),

@@ -113,7 +113,8 @@ class TaskRunner:
 
     async def _begin(self, now: int) -> None:
         # Where nobody else carries tasks out, what was running at the start runs no longer.
-        given_up = _given_up_after(self._core.resolver.policy.config.agent.turn_timeout)
+        agents = self._core.resolver.policy.agents.values()
+        given_up = max(_given_up_after(each.agent.turn_timeout) for each in agents)
         await self._give_up(now + 1 if self._is_first else now - given_up)
         self._is_first = False
         while len(self._running) < MAX_RUNNING:
@@ -228,7 +229,7 @@ class TaskRunner:
             return prepared, TurnResult(request.messages, "", error=prepared.refusal)
         async with self._commits.counting(prepared):
             with self._core.metrics.running.track_inprogress():
-                return prepared, await Turn(request, self._toolbox, None, prepared.account).run()
+                return prepared, await Turn(request, self._toolbox, meter=prepared.account).run()
 
     async def _asked(self, run: ClaimedRun) -> QueuedMessage:
         """The task as a message of whoever made it."""

@@ -216,10 +216,11 @@ class TurnRunner:
             if not fulltext.holds_any(words, forgotten):
                 preview.show(words)
 
-        show = shown if preview.shows_text else None
-        think = preview.think if preview.shows_thoughts else None
-        step = preview.step if preview.shows_thoughts else None
-        turn = Turn(request, self._toolbox, show, meter, think, on_tool=step)
+        turn = Turn(request, self._toolbox, meter=meter)
+        if preview.shows_text:
+            turn.on_text = shown
+        if preview.shows_thoughts:
+            turn.on_thought, turn.on_tool = preview.think, preview.step
         with stop.by(turn.stop, "reply"):
             return await turn.run()
 

@@ -97,10 +97,12 @@ class ToolRights:
 
     `rules` are those that are about them and the place, with their numbers; `is_private` says that
     it is a direct chat of the owner's. By itself it gives the built-in tools and nothing else.
+    `only` are the names that their agent may use at all; empty is all.
     """
 
     rules: tuple[tuple[int, ToolRule], ...] = ()
     is_private: bool = False
+    only: tuple[str, ...] = ()
 
     def of(self, name: str, *, built_in: bool, changes: bool = False) -> Permission:
         """The permission for one tool.
@@ -108,8 +110,10 @@ class ToolRights:
         `built_in` says that everybody has it by default, `changes` that it says it changes
         something.
         """
+        if self.only and not _names_tool(self.only, name):
+            return NOTHING
         for number, rule in self.rules:
-            if any(fnmatchcase(name.lower(), pattern.lower()) for pattern in rule.tools):
+            if _names_tool(rule.tools, name):
                 asks = changes if rule.ask is None else rule.ask
                 return Permission(rule.action == "allow", number, asks)
         return Permission(built_in or self.is_private, asks=changes)
@@ -118,10 +122,22 @@ class ToolRights:
 NOTHING: Final = Permission(is_given=False)
 
 
+def _names_tool(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+
+
 def rights_of(
-    rules: Sequence[ToolRule], subject: Subject, people: Collection[str], *, is_owner: bool
+    rules: Sequence[ToolRule],
+    subject: Subject,
+    people: Collection[str],
+    *,
+    is_owner: bool,
+    only: tuple[str, ...] = (),
 ) -> ToolRights:
-    """The rights of whoever speaks, by what they are called (`people`), where they speak."""
+    """The rights of whoever speaks, by what they are called (`people`), where they speak.
+
+    `only` are the names of the tools that the agent there may use; empty is all.
+    """
     known = {name.lower() for name in people} if rules else set[str]()
     return ToolRights(
         tuple(
@@ -130,6 +146,7 @@ def rights_of(
             if (not rule.person or rule.person.lower() in known) and matches(rule, subject)
         ),
         is_private=is_owner and subject.chat_type == "direct",
+        only=only,
     )
 
 

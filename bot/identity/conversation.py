@@ -14,7 +14,7 @@ import structlog
 import tzlocal
 
 from bot.channel import Address, ChannelConfig, Inbound, InChat, ScopeConfig
-from bot.config import Config, SessionConfig
+from bot.config import MAIN_AGENT, Config, SessionConfig
 from bot.i18n import language_of
 from bot.identity import access, routing
 from bot.identity.access import (
@@ -27,7 +27,7 @@ from bot.identity.access import (
     rights_of,
 )
 from bot.identity.routing import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
-from bot.identity.view import MemoryView, Subject, permits, view_for
+from bot.identity.view import MemoryView, Subject, agent_for, permits, view_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,13 @@ class Conversation:
 
     @property
     def config(self) -> Config:
-        """The configuration it was resolved by."""
-        return self.snapshot.policy.config
+        """The configuration it was resolved by: its agent's."""
+        return self.snapshot.policy.of_agent(self.agent)
+
+    @property
+    def agent(self) -> str:
+        """The name of the agent that answers."""
+        return routing.agent_of(self.key)
 
     @property
     def is_configured(self) -> bool:
@@ -142,23 +147,27 @@ def resolve(
     home = origin if first == origin.chat else replace(origin, chat=first)
     # The configuration may still know a room by the id it had first.
     known = origin if origin.chat in section.config.groups else home
-    key = routing.session_key(section.session, home, person)
+    # What an account said before it was linked is kept under its own name.
+    links = snapshot.joined.get(person.identity, ())
+    joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
+    people = tuple(dict.fromkeys((*person.identities, *joined)))
     subject = Subject(
         channel=origin.channel,
         account=origin.account,
         chat_type=origin.chat_type,
         chat=first,
         sender=origin.sender,
-        key=key,
+        key="",
         also=() if direct else books.others(home.chat_ref),
+        thread=origin.thread,
     )
-    # What an account said before it was linked is kept under its own name.
-    links = snapshot.joined.get(person.identity, ())
-    joined = (routing.named(seat) for link in links for seat in (link.root, link.seat))
-    people = tuple(dict.fromkeys((*person.identities, *joined)))
+    agent = policy.agent_for(subject, origin.parent, people)
+    config = policy.of_agent(agent)
+    key = routing.session_key(section.session, home, person, agent)
+    subject = replace(subject, key=key)
     # What is allowed, and what it asks for.
     settings = section.config if direct else section.room(known)
-    activation: Activation = "" if direct else books.chosen.get(key, "")
+    activation: Activation = "" if direct else books.chosen.get(routing.room_of(key), "")
     room = (home.channel, home.account, home.parent or home.chat)
     verdict = access.decide(
         section.config, known, is_owner=is_named, is_let_in=room in books.admitted
@@ -171,9 +180,9 @@ def resolve(
         # Other bots have commands too ("/weather", "/help@another"): they need a mention.
         is_own = parsed is not None and parsed.name in policy.commands and not parsed.to
         wish = activation if parsed is None else "mention"
-        name = policy.config.agent.name
+        name = config.agent.name
         is_addressed = addressed(settings, inbound, wish, name, is_command=is_own)
-    language = settings.language or policy.config.agent.language
+    language = settings.language or config.agent.language
     at = (origin.channel, origin.account, origin.chat, origin.thread)
     return Conversation(
         origin=origin,
@@ -190,9 +199,16 @@ def resolve(
             subject,
             people=people,
             is_owner=person.is_owner,
-            folders=policy.config.memory.folders,
+            folders=config.memory.folders,
+            agent=agent,
         ),
-        rights=rights_of(policy.config.tools.rules, subject, people, is_owner=person.is_owner),
+        rights=rights_of(
+            config.tools.rules,
+            subject,
+            people,
+            is_owner=person.is_owner,
+            only=policy.tools_of(agent),
+        ),
         language=language_of(origin.locale if language == "auto" else language),
         # A room has no time zone of its own, whoever speaks in it: it lives where the program does.
         zone=snapshot.zone_of(person.identity) if direct else policy.zone,
@@ -201,7 +217,7 @@ def resolve(
         verdict=verdict,
         is_paired=verdict is AccessDecision.PAIR
         and (origin.channel, origin.account, origin.sender) in books.paired,
-        is_answered=permits(policy.config.send_policy, subject),
+        is_answered=permits(config.send_policy, subject),
         is_addressed=is_addressed,
         command=command_of(inbound, parsed) if inbound is not None and parsed is not None else None,
         snapshot=snapshot,
@@ -341,13 +357,15 @@ class Policy:
     """One configuration; `zone` is the time zone of whoever it names no other for.
 
     `commands` are the bot's own, by name. `sections` are by channel and account, with an empty
-    account for those the channel does not list.
+    account for those the channel does not list. `named` are the configurations of the agents in
+    `[agents]`, by their names.
     """
 
     config: Config
     zone: ZoneInfo
     commands: Collection[str]
     sections: Mapping[tuple[str, str], AccountSettings]
+    named: Mapping[str, Config]
 
     @classmethod
     def of(cls, config: Config, zone: ZoneInfo, commands: Collection[str] = ()) -> Policy:
@@ -359,7 +377,29 @@ class Policy:
             sections[channel, ""] = _section(config, section)
             for account in accounts:
                 sections[channel, account] = _section(config, section.account(account))
-        return cls(config, zone, frozenset(commands), sections)
+        named = {name: config.of_agent(name) for name in config.agents.named}
+        return cls(config, zone, frozenset(commands), sections, named)
+
+    @property
+    def agents(self) -> Mapping[str, Config]:
+        """The configurations of all agents, by their names."""
+        return {MAIN_AGENT: self.config, **self.named}
+
+    def of_agent(self, name: str) -> Config:
+        """The configuration by which an agent answers; one that is gone is that of `[agent]`."""
+        return self.named.get(name, self.config)
+
+    def agent_for(self, subject: Subject, parent: str, people: Collection[str]) -> str:
+        """The name of the agent that answers; `parent` is the chat that a thread hangs below."""
+        if not self.config.agents.named:
+            return MAIN_AGENT
+        also = (*subject.also, parent) if parent else subject.also
+        return agent_for(self.config.agents, replace(subject, also=also), people)
+
+    def tools_of(self, agent: str) -> tuple[str, ...]:
+        """The names of the only tools that an agent may use; empty is all."""
+        named = self.config.agents.named.get(agent)
+        return named.tools if named is not None else ()
 
     def section(self, origin: MessageOrigin) -> AccountSettings:
         """The settings of the account something was said to."""

@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 import orjson
 
 from bot.channel import DEFAULT_ACCOUNT, Address
-from bot.config import SessionConfig
+from bot.config import MAIN_AGENT, SessionConfig
 from bot.storage.records import from_json, packed
 
 # What is known of people and places, as frozen values: origins, links, and the books of both.
@@ -166,7 +166,6 @@ class Books:
         )
 
 
-AGENT = "main"
 DIGEST = 32  # hexadecimal digits: 128 bits, so that nobody finds two ids with the same
 OWNER = "main"  # the canonical identity of whoever owns the main memory
 # The owner at this machine itself, in the page and in the terminal. What their other accounts are
@@ -224,9 +223,21 @@ def person_of(config: SessionConfig, seat: Seat) -> Person:
     return Person(seat, identity, link, tuple(dict.fromkeys((identity, *linked, *places))))
 
 
-def session_key(config: SessionConfig, origin: MessageOrigin, person: Person) -> str:
-    """The session key of what a person said; see the table in docs/operating.md."""
-    base = f"agent:{AGENT}"
+def agent_of(key: str) -> str:
+    """The agent whose session a key is of."""
+    return key.split(":", 2)[1]
+
+
+def room_of(key: str) -> str:
+    """The name of a room, by its session key: the same one whichever agent answers there."""
+    return f"agent:{MAIN_AGENT}:{key.split(':', 2)[2]}"
+
+
+def session_key(
+    config: SessionConfig, origin: MessageOrigin, person: Person, agent: str = MAIN_AGENT
+) -> str:
+    """The session key of what a person said to an agent; see the table in docs/operating.md."""
+    base = f"agent:{agent}"
     channel = part(origin.channel)
     if origin.chat_type != "direct":
         # A chat of a kind nobody knows counts as a group: the least that can be shown there.

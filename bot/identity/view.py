@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from bot.channel import DEFAULT_ACCOUNT, RecallMode, Rule, ScopeConfig
-from bot.config import FolderConfig, SendPolicyConfig
+from bot.config import MAIN_AGENT, AgentsConfig, BindRule, FolderConfig, SendPolicyConfig
 
 MAIN_SPACE = "main"
 SHARED_SPACE = "shared"
@@ -34,7 +34,7 @@ class MemoryView:
     search, `people` the identities whose direct conversations it may search. `private` is true in
     direct chats only: it is what lets MEMORY.md and USER.md load. `recall` is how often memory is
     searched for it unasked, where its rule says so. `folders` are the names of the folders of
-    documents it may search.
+    documents it may search, and `agent` is the name of the agent whose session it is.
     """
 
     space: str
@@ -43,6 +43,7 @@ class MemoryView:
     people: tuple[str, ...] = ()
     recall: RecallMode = ""
     folders: tuple[str, ...] = ()
+    agent: str = MAIN_AGENT
 
     @property
     def spaces(self) -> tuple[str, ...]:
@@ -70,6 +71,7 @@ class Subject:
     sender: str
     key: str
     also: tuple[str, ...] = ()
+    thread: str = ""
 
 
 def is_owners_own(view: MemoryView) -> bool:
@@ -97,6 +99,26 @@ def matches(rule: Rule, subject: Subject) -> bool:
     )
 
 
+def agent_for(agents: AgentsConfig, subject: Subject, people: Collection[str]) -> str:
+    """The agent that answers: the first with a rule that matches, else that of `[agent]`.
+
+    `people` are the names of whoever speaks, as the configuration writes them. In a room it does
+    not matter who that is: its conversation has one agent.
+    """
+
+    def is_bound(rule: BindRule) -> bool:
+        is_ones = rule.sender or rule.person
+        return (
+            matches(rule, subject)
+            and _is(rule.thread, subject.thread)
+            and _is(rule.person, *people)
+            and (subject.chat_type == "direct" or not is_ones)
+        )
+
+    named = agents.named.items()
+    return next((name for name, each in named if any(map(is_bound, each.bind))), MAIN_AGENT)
+
+
 def _is(wanted: str, *have: str) -> bool:
     return not wanted or wanted.lower() in map(str.lower, have)
 
@@ -108,6 +130,7 @@ def view_for(
     people: tuple[str, ...],
     is_owner: bool,
     folders: Mapping[str, FolderConfig] = {},
+    agent: str = MAIN_AGENT,
 ) -> MemoryView:
     """The view of a session. Pure: the same session and configuration give the same view.
 
@@ -117,7 +140,7 @@ def view_for(
     """
     rule = next((rule for rule in config.rules if matches(rule, subject)), None)
     if (rule.action if rule else config.default) != "allow":
-        return MemoryView(space="", keys=(), private=False)
+        return MemoryView(space="", keys=(), private=False, agent=agent)
     recall = rule.recall if rule else ""
     is_direct = subject.chat_type == "direct"
     server = "" if subject.account == DEFAULT_ACCOUNT else f"/{subject.account}"
@@ -132,10 +155,15 @@ def view_for(
     if not is_direct:
         room = room_name(subject.channel, subject.account, subject.chat)
         space, key = f"rooms/{folder_name(room)}", (subject.key,)
-        return MemoryView(space, key, private=False, recall=recall, folders=found)
+        return MemoryView(space, key, private=False, recall=recall, folders=found, agent=agent)
     space = MAIN_SPACE if is_owner else f"people/{folder_name(people[0])}"
     return MemoryView(
-        space, (subject.key,), private=True, people=people, recall=recall, folders=found
+        *(space, (subject.key,)),
+        private=True,
+        people=people,
+        recall=recall,
+        folders=found,
+        agent=agent,
     )
 
 

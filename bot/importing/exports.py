@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from bot.errors import ImportRefused
-from bot.importing import assistants, messengers, storing
+from bot.importing import formats, storing
 from bot.importing.openclaw import home
 from bot.importing.values import Found, Skipped, Talk
 from bot.invocation import confidant
@@ -40,16 +40,16 @@ class Reader:
 
 # Everything that can be read: the first one whose fields an object has is the one to read it.
 READERS = (
-    Reader("chatgpt", frozenset({"mapping"}), assistants.chatgpt_talk),
-    Reader("claude", frozenset({"chat_messages"}), assistants.claude_talk),
-    Reader("claude", frozenset({"conversations_memory"}), assistants.claude_memory),
-    Reader("claude", frozenset({"uuid", "name", "docs"}), assistants.claude_project),
-    Reader("openwebui", frozenset({"id", "chat"}), assistants.openwebui_talk),
-    Reader("librechat", frozenset({"conversationId", "messages"}), assistants.librechat_talk),
-    Reader("astrbot", frozenset({"cid", "content"}), assistants.astrbot_talk),
-    Reader("telegram", frozenset({"type", "id", "messages"}), messengers.telegram_talk),
-    Reader("jsonl", frozenset({"messages"}), assistants.plain_talk),
-    Reader("jsonl", frozenset({"memory"}), assistants.plain_memory),
+    Reader("chatgpt", frozenset({"mapping"}), formats.chatgpt_talk),
+    Reader("claude", frozenset({"chat_messages"}), formats.claude_talk),
+    Reader("claude", frozenset({"conversations_memory"}), formats.claude_memory),
+    Reader("claude", frozenset({"uuid", "name", "docs"}), formats.claude_project),
+    Reader("openwebui", frozenset({"id", "chat"}), formats.openwebui_talk),
+    Reader("librechat", frozenset({"conversationId", "messages"}), formats.librechat_talk),
+    Reader("astrbot", frozenset({"cid", "content"}), formats.astrbot_talk),
+    Reader("telegram", frozenset({"type", "id", "messages"}), formats.telegram_talk),
+    Reader("jsonl", frozenset({"messages"}), formats.plain_talk),
+    Reader("jsonl", frozenset({"memory"}), formats.plain_memory),
 )
 
 
@@ -180,7 +180,7 @@ class Export:
     zone: tzinfo = UTC
 
     def talks(self, advance: Advance = lambda _size: None) -> Iterator[Found]:
-        """What is in it, one after another; what cannot be read is told, and read over.
+        """Its contents, one after another; unreadable parts are reported and skipped.
 
         Raises:
             ImportRefused: it is no export of this program, or cannot be read.
@@ -201,7 +201,7 @@ class Export:
 
     def _of_member(self, chunks: Iterator[bytes], name: str) -> Iterator[Found]:
         data = next(chunks, b"")
-        if not messengers.is_whatsapp(_text(data[:_START])):
+        if not formats.is_whatsapp(_text(data[:_START])):
             yield from _of_list(chain((data,), chunks), Path(name).name)
             return
         data = b"".join((data, *islice(chunks, MAX_ELEMENT // CHUNK)))
@@ -211,7 +211,7 @@ class Export:
         title = Path(name).stem
         if title == "_chat":
             title = self.path.stem if _is_packed(self.path) else Path(name).parent.name
-        yield messengers.whatsapp_talk(_text(data), title, self.zone)
+        yield formats.whatsapp_talk(_text(data), title, self.zone)
 
 
 _BROKEN = (OSError, zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, EOFError)
@@ -269,7 +269,7 @@ def _source(path: Path, members: Sequence[str]) -> Source | None:
         for name in members:
             with opened(name) as member:
                 first = member.read(CHUNK)
-                if messengers.is_whatsapp(_text(first[:_START])):
+                if formats.is_whatsapp(_text(first[:_START])):
                     return "whatsapp"
                 whole = chain((first,), _chunks(member, lambda _size: None))
                 found = islice(elements(whole), _TRIED)
@@ -310,7 +310,7 @@ _NOTHING = "Nothing was changed."
 
 
 def _directory_size(path: Path) -> int:
-    """How long the table of contents of a ZIP says it is; 0 where there is none."""
+    """The length of the table of contents of a ZIP, as it states it; 0 if there is none."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - _LONGEST_END)

@@ -24,7 +24,7 @@ import orjson
 from bot.channel import DEFAULT_ACCOUNT
 from bot.clock import Clock
 from bot.cluster.extra import visiting
-from bot.config import Config
+from bot.config import MAIN_AGENT, Config
 from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.routing import OWNER
@@ -54,7 +54,7 @@ Fate = Literal["new", "grown", "known", "empty"]
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where it is imported to, and on which nothing else runs if it is a folder."""
+    """The destination of an import; on a folder, nothing else runs meanwhile."""
 
     database: Database
     notes: NoteStore
@@ -62,7 +62,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose a conversation is: a person's, by identity; or that of a room, by its session key."""
+    """The owner of a conversation: a person, by identity, or a room, by its session key."""
 
     person: str = ""
     room: str = ""
@@ -70,7 +70,7 @@ class Owner:
 
 @dataclass(slots=True)
 class Count:
-    """What an import comes to: conversations by what became of them, and messages that are new.
+    """The result of an import: conversations by their fate, and the number of new messages.
 
     `left` counts messages that are left out, by why, `undated` conversations without any time.
     `assumed` says what was taken for granted, `remembered` is what is to be written into notes.
@@ -126,7 +126,7 @@ class Count:
 
 @asynccontextmanager
 async def opened(config: Config, clock: Clock) -> AsyncGenerator[Target]:
-    """Where a configuration keeps everything; of a folder, made if it is not there.
+    """The destination of a configuration; a folder is made if it is not there.
 
     Transcript files are brought in step at the end; a start does so too.
 
@@ -260,7 +260,7 @@ def _id(talk: Talk, owner: Owner) -> str:
 
 
 def brought(tx: Transaction, key: str) -> set[Any]:
-    """What was noted in `meta` to have been brought, so that what goes away here stays away."""
+    """The imports noted in `meta`, so that what is deleted here stays deleted."""
     found = cast("list[Any]", orjson.loads(text_of(tx, key) or "[]"))
     return {tuple(cast("list[Any]", one)) if isinstance(one, list) else one for one in found}
 
@@ -276,7 +276,7 @@ def _begun(talk: Talk, owner: Owner) -> Session:
     return Session(
         id=_id(talk, owner),
         # One for all that a person brings from a program: whoever forgets looks through keys.
-        key=owner.room or f"agent:{routing.AGENT}:import:{talk.source}:dm:{peer}",
+        key=owner.room or f"agent:{MAIN_AGENT}:import:{talk.source}:dm:{peer}",
         person=owner.person,
         channel=entries.imported_channel(talk.source),
         account=DEFAULT_ACCOUNT,
@@ -305,7 +305,7 @@ _KEY = "import.openclaw:"  # in `meta`, and the path of a note: what was brought
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What bringing a note does: how much of it is new; `is_new` when there is none here yet.
+    """The effect of importing a note: how much is new; `is_new` if there is no such note yet.
 
     `pieces` counts entries, paragraphs and the like.
     """
@@ -438,7 +438,7 @@ def remembered(folder: Path, file: Path) -> Remembered | Skipped:
 
 
 def read(name: str, file: Path) -> tuple[str, int]:
-    """What a file says, and when it was changed last, in ms since the epoch.
+    """The text of a file, and its last change in ms since the epoch.
 
     Raises:
         ExchangeError: it is no text, or too long.

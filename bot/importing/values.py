@@ -1,4 +1,4 @@
-"""What is read from another program, as values, and careful looks at JSON that anybody wrote."""
+"""Values read from other programs, and careful readers of untrusted JSON."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Talk:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What another program remembered: a piece of the note at `path`, below a heading `about` it.
+    """A memory of another program: a piece of the note at `path`, below the heading `about`.
 
     `at` is when it was saved, in ms since the epoch, or 0. Of those that are `is_newest` only the
     newest counts.
@@ -220,7 +220,7 @@ class Piece:
 
 
 def pieces(text: str) -> list[Piece]:
-    """What a note is made of, in order: headings, entries, and what stands between blank lines."""
+    """The pieces of a note, in order: headings, entries, and paragraphs."""
     lines = _FORGED.sub(r"<!-- not \1", text.replace("\r\n", "\n").replace("\r", "\n")).split("\n")
     ends = {item.start: item.end for item in markdown.items("\n".join(lines))}
     found: list[Piece] = []
@@ -240,7 +240,7 @@ def count(text: str) -> int:
 
 
 def _end(lines: Sequence[str], start: int, entries: Collection[int]) -> int:
-    """Where a piece ends that is no entry: a fenced one where its fence does."""
+    """The end of a piece that is no entry; a fenced one ends with its fence."""
     fence = markdown.FENCE.match(lines[start])
     if fence is not None:
         closing = (at for at in range(start + 1, len(lines)) if markdown.FENCE.match(lines[at]))

@@ -70,7 +70,7 @@ class Claim:
 
     @property
     def dated(self) -> str:
-        """Whose it is and since when, in words, as far as that is known."""
+        """Its author and date in words, as far as they are known."""
         if self.said is None:
             return ""
         said = f"{markdown.SHOWN.get(self.whose, markdown.NOTED)} {self.said:%Y-%m-%d}"

@@ -1,4 +1,4 @@
-"""What notes say, piece by piece, as people read it. Pure.
+"""Notes as people read them, piece by piece. Pure.
 
 A piece is a bullet with the lines below it, a heading, or a stretch of other lines; comments say
 nothing.
@@ -31,7 +31,7 @@ class Remembered:
 
     @property
     def words(self) -> str:
-        """What it says, without the time of day it begins with."""
+        """Its text, without the time of day it begins with."""
         return markdown.untimed(self.claim.text)
 
 
@@ -81,7 +81,7 @@ def by_topic(found: Iterable[Remembered]) -> list[Remembered]:
 
 
 def pieces(lines: Sequence[str]) -> Iterator[tuple[int, int, bool]]:
-    """Where entries, headings and what stands between them begin and end, and whether an entry."""
+    """The first and last line of each piece, and whether it is an entry."""
     at = 0
     for item in markdown.items("\n".join(lines)):
         yield from ((*piece, False) for piece in _others(lines, at, item.start))

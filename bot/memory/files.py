@@ -175,13 +175,15 @@ class SpaceFiles:
                     text = markdown.without_untrusted(self._whole(layout.resolve(view, name)))
                     found.append(_remembered(name, text, view.space, aging))
                 elif name not in {*layout.CURATED, layout.HEARTBEAT_FILE}:
-                    found.append(PersonaFile(name, markdown.plain(self._whole(name))))
+                    own_file = layout.persona_file(view.agent, name)
+                    text = self._whole(own_file) or self._whole(name)
+                    found.append(PersonaFile(name, markdown.plain(text)))
             return found
 
         return await asyncio.to_thread(work)
 
     async def heartbeat(self, view: MemoryView) -> str:
-        """What the view's person is looked in on for; empty when that is nothing."""
+        """The text of the person's HEARTBEAT.md; empty if it says nothing."""
         path = "/".join((*layout.space_folders(view), layout.HEARTBEAT_FILE))
         found = await asyncio.to_thread(self._whole, path)
         return "" if markdown.says_nothing(found) else markdown.plain(found)

@@ -115,7 +115,7 @@ def look(config: Config, name: str, known: Mapping[str, Known]) -> Found:
 
 
 def front_matter(text: str) -> tuple[tuple[str, ...], date | None]:
-    """What a note is called by the lines at its start: title, aliases, tags; and its date."""
+    """A note's title, aliases and tags from its front matter, and its date."""
     head = text[: MAX_FRONT * 200].split("\n", MAX_FRONT)[:MAX_FRONT]
     marks = [at for at, line in enumerate(head) if line.rstrip() in {"---", "..."}][:2]
     if len(marks) < 2 or marks[0] != 0:
@@ -151,7 +151,7 @@ class Folders:
         self._tasks: list[asyncio.Task[None]] = []
 
     def state(self, name: str) -> Folder:
-        """What is known of a folder; nothing on a node that does not keep the index."""
+        """The state of a folder; an empty one on nodes that do not keep the index."""
         return self._states.get(name, Folder(name))
 
     def start(self) -> None:
@@ -283,7 +283,7 @@ class Folders:
 
 
 def _unheard(_state: str) -> None:
-    """Where edits are not noticed, the interval finds them."""
+    """Nothing: the interval finds edits that are not noticed."""
 
 
 def _is_wanted(name: str) -> bool:

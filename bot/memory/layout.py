@@ -19,10 +19,12 @@ from pathlib import Path, PurePosixPath
 
 import structlog
 
+from bot.config import MAIN_AGENT
 from bot.errors import NotVisible
 from bot.identity.view import FOLDERS, MAIN_SPACE, PRIVATE, SHARED_SPACE, MemoryView
 from bot.storage import files
 
+AGENTS = "agents"
 PEOPLE = "people"
 ROOMS = "rooms"
 NOTES_FOLDER = "memory"
@@ -122,6 +124,11 @@ def curated_files(view: MemoryView) -> tuple[str, ...]:
     """The files of a view beside its notes: a room's own, or those of a direct chat."""
     held = view.partitions
     return tuple(name for name in CURATED if _partition(view.space, (name,)) in held)
+
+
+def persona_file(agent: str, name: str) -> str:
+    """The path of an agent's own file below the workspace, such as its SOUL.md."""
+    return name if agent == MAIN_AGENT else f"{AGENTS}/{agent}/{name}"
 
 
 def main_file(view: MemoryView) -> str:

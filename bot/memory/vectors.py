@@ -58,8 +58,8 @@ def unpack(packed: bytes, dims: int) -> Vectors:
     return _scaled(np.frombuffer(packed, dtype=np.int8).reshape(-1, dims).astype(np.float32))
 
 
-def signature(rows: Vectors) -> bytes:
-    """The signs of the rows' mean: what a chunk is found by among few."""
+def mean_signs(rows: Vectors) -> bytes:
+    """The signs of the rows' mean."""
     return np.packbits(rows.mean(axis=0) > 0).tobytes()
 
 

@@ -24,7 +24,7 @@ from bot import fencing
 from bot.agent.models import Usage
 from bot.agent.turn import Meter, added
 from bot.clock import Clock, moment
-from bot.config import OFFLINE, CapsConfig
+from bot.config import OFFLINE, CapsConfig, LimitsConfig
 from bot.context.budget import grouped
 from bot.errors import ModelError, StorageError
 from bot.i18n import text
@@ -272,6 +272,7 @@ def amounts(language: str, each: LimitStatus) -> tuple[str, str]:
 # Asks the counts whether somebody may use a model, and notes what was told of that.
 
 SETTLED_MS: Final = 60 * 60_000  # nothing is counted for a time that is so long ago
+NO_LIMITS: Final = LimitsConfig()
 UNLIMITED: Final = Balance()
 UNKNOWN: Final = 1 << 40  # tokens of a call of which nobody knows what it may come to
 
@@ -310,28 +311,25 @@ def _prefix(person: str) -> str:
     return f"{RUNNING}{hashlib.blake2b(person.encode(), digest_size=16).hexdigest()}:"
 
 
+@dataclass(eq=False, kw_only=True)
 class BillingAccount(Meter):
     """The meter of one piece of work, which somebody is charged for before each call."""
 
-    def __init__(self, allowance: Allowance, payer: Conversation) -> None:
-        super().__init__()
-        self.key = f"{_prefix(payer.person)}{secrets.token_hex(8)}"
-        self.payer = payer
-        self.clock = allowance.clock
-        self._allowance = allowance
+    allowance: Allowance
+    payer: Conversation
 
     @asynccontextmanager
     async def call(self, model: str, sent: int, most: int) -> AsyncGenerator[None]:
         """See `Meter.call`; waits while other calls may use up what is left."""
         before, is_held = self.usage.context_tokens, True  # it may be, should it be cancelled
         try:
-            is_held = await self._allowance.hold(self, model, sent, most)
+            is_held = await self.allowance.hold(self, model, sent, most)
             self.asks(model)
             yield
         finally:
             if is_held:
                 used = self.usage.context_tokens - before
-                await self._allowance.settle(self, model, used if used > sent + most else 0)
+                await self.allowance.settle(self, model, used if used > sent + most else 0)
 
 
 _Settled = tuple[int, dict[str, Usage]]
@@ -363,7 +361,7 @@ class Allowance:
 
     def account(self, payer: Conversation) -> BillingAccount:
         """Pays for the calls of one piece of work."""
-        return BillingAccount(self, payer)
+        return BillingAccount(allowance=self, payer=payer)
 
     async def of(self, conversation: Conversation, model: str = "") -> Balance:
         """The limits that apply to whoever speaks in a conversation, for a turn with a model.
@@ -371,11 +369,11 @@ class Allowance:
         Raises:
             StorageError: it cannot be read.
         """
-        limits, now = (
-            self._limits(conversation.person, is_owner=conversation.is_owner),
-            self.clock(),
-        )
-        if model == OFFLINE or not (limits.own or limits.in_all):
+        if model == OFFLINE or self._resolver.policy.config.limits == NO_LIMITS:
+            return UNLIMITED
+        limits = self._limits(conversation.person, is_owner=conversation.is_owner)
+        now = self.clock()
+        if not (limits.own or limits.in_all):
             return UNLIMITED
         found, self._settled = await self._database.read(lambda tx: self._look(tx, limits, now))
         return found
@@ -387,15 +385,18 @@ class Allowance:
             LimitReached: nothing is left to pay for it.
             StorageClosed: the database was closed meanwhile.
         """
+        if self._resolver.policy.config.limits == NO_LIMITS:
+            return False
         while model != OFFLINE:
             limits = self._limits(account.payer.person, is_owner=account.payer.is_owner)
             if not (limits.own or limits.in_all):
                 break
             changed, now = self._changed, self.clock()
-            account.noted = account.key
+            if not account.noted:
+                account.noted = f"{_prefix(account.payer.person)}{secrets.token_hex(8)}"
             written = max(most, self._most.get(model, 0) - sent)
             noted = PendingUsage(account.used, {model: Usage(0, written, 0, sent)}, now)
-            work = partial(self._look, limits=limits, now=now, key=account.key, noted=noted)
+            work = partial(self._look, limits=limits, now=now, key=account.noted, noted=noted)
             balance, self._settled = await insist(self._database, work)
             if balance.refused is not None:
                 raise LimitReached(balance.refused)
@@ -415,7 +416,7 @@ class Allowance:
         try:
             with fencing.behind(None):
                 async with asyncio.timeout(SETTLE_SECONDS):
-                    await insist(self._database, lambda tx: _note(tx, account.key, noted))
+                    await insist(self._database, lambda tx: _note(tx, account.noted, noted))
         except (StorageError, TimeoutError) as error:
             log.warning("limit.not_settled", error=type(error).__name__)
         finally:

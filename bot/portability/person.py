@@ -456,7 +456,7 @@ async def complete_erase(config: Config, plan: ErasurePlan, clock: Clock, step: 
         "free pages": lambda: compact(path),
         "transcripts": lambda: _transcripts(folder / TRANSCRIPTS, plan),
         "notes": lambda: _notes(config.workspace, plan),
-        "index": lambda: leave_folder(folder / INDEX_FOLDER, plan.partitions),
+        "index": lambda: leave_folder(folder / INDEX_FOLDER),
         "copies": lambda: _copies(path, clock()),
     }
     try:

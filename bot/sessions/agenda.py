@@ -1,4 +1,4 @@
-"""What waits in a conversation, as a person reads it: listed, shown and changed by its number."""
+"""Reminders of a conversation as people see them: listed, shown, and changed by number."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Agenda:
         return self._text("reminder.item", number=number, when=self.when(each), text=words)
 
     def when(self, each: Reminder | Repeat) -> str:
-        """How often and when one comes, in words."""
+        """Its time and how it repeats, in words."""
         if isinstance(each, Reminder) and each.about:
             return self._text("reminder.about", about=each.about)
         at = self._shown(each.due_at)
@@ -136,7 +136,7 @@ class Agenda:
         return self._text("task.marked", when=words) if each.kind == "task" else words
 
     def runs(self, repeat: Repeat, most: int) -> list[str]:
-        """What came of its last times, a line each."""
+        """The results of its last times, one line each."""
         return [
             self._text(
                 f"repeat.run_{run.came}",
@@ -155,12 +155,12 @@ class Agenda:
 
 
 def id_of(each: Reminder | Repeat) -> str:
-    """What stays the same of one while it waits: "r12", or "e5" for what repeats."""
+    """A stable name for it while it waits: "r12", or "e5" if it repeats."""
     return f"{'e' if isinstance(each, Repeat) else 'r'}{each.id}"
 
 
 def changes_of(each: Reminder | Repeat) -> tuple[Change, ...]:
-    """What can be done with one now."""
+    """The changes that can be made to it now."""
     if not isinstance(each, Repeat):
         return ("cancel",)
     return ("resume" if repeats.is_paused(each) else "pause", "cancel")

@@ -170,7 +170,7 @@ def _listed(tx: Transaction, rows: Iterable[Row]) -> list[Listed]:
 
 
 def count_of(tx: Transaction, session: Session) -> int:
-    """How many entries of a conversation are in sight."""
+    """The number of visible entries of a conversation."""
     return scalar(tx, f"SELECT {_SEEN} FROM sessions WHERE id = ?", session.id)
 
 
@@ -285,7 +285,7 @@ def whole(tx: Transaction, session: Session) -> tuple[list[Entry], frozenset[str
 
 
 def text_of(tx: Transaction, entry_id: str) -> str:
-    """What a person still sees of an entry; nothing if there is no such one in sight."""
+    """The text of an entry as its person sees it; empty if it is not visible."""
     found = f"SELECT seq, line FROM entries WHERE id = ? AND {store.IN_SIGHT}"
     shown, _ = store.as_shown(tx, tx.execute(found, (entry_id,)))
     return shown[0].shown if shown else ""

@@ -66,7 +66,7 @@ def hide(tx: Transaction, session: Session) -> bool:
 
 
 def beginnings(tx: Transaction, session: Session) -> frozenset[str]:
-    """What its lines begin with, to know quotations of them by."""
+    """The beginnings of its lines, by which quotations of them are recognised."""
     rows = tx.execute("SELECT seq, line FROM entries WHERE session_id = ?", (session.id,))
     said = (each.text for each in store.read_entries(rows))
     return frozenset(key for text in said for line in text.splitlines() if (key := _key(line)))
@@ -102,7 +102,7 @@ def hide_quotations(
 
 
 def _keys(block: Mapping[str, Any]) -> Iterator[str]:
-    """What the lines begin with that a block quotes."""
+    """The beginnings of the lines that a block quotes."""
     facts = cast("Mapping[str, Any]", block.get("facts") or {})
     for quote in cast("Sequence[Mapping[str, Any]]", facts.get("quotes") or ()):
         said = [str(words) for _, words in quote.get("turns", ())]

@@ -97,7 +97,7 @@ _LEAD = re.compile(
 
 
 def next_time(text: str) -> Next | None:
-    """What a text says is to be said when somebody talks about something; pure.
+    """The reminder in a text for the next time its person talks about something. Pure.
 
     Such as "next time I talk about Berlin, remind me to book" or 下次我说到柏林的时候提醒我订酒店.
     """

@@ -86,7 +86,7 @@ class LoginLink:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What a program talks to the bot with, as a page person, until they revoke it.
+    """A key with which a program talks to the bot as a page person, until they revoke it.
 
     With `is_apart` each conversation of the program is one of its own; else all are one.
     """
@@ -101,7 +101,7 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Where a program reports events to a page person, signed with its `secret`.
+    """A webhook to which a program reports events for a page person, signed with its `secret`.
 
     `template` says how an event is told; empty is all of it.
     """

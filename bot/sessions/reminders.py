@@ -28,7 +28,7 @@ SAME_MS = 60_000  # the same words at the same time, give or take this, are the 
 
 @dataclass(frozen=True, slots=True)
 class ReplyTarget:
-    """Who wants to be reminded, and where: the conversation's key, its address and language.
+    """The target of a reminder: the conversation's key, its address and language.
 
     `person` is the canonical identity of whoever asked, also in a room; `origin` is where they
     asked, for what comes again: by it is worked out each time what counts then.
@@ -90,29 +90,29 @@ def add(
 
 
 def due(tx: Transaction, now: int, limit: int) -> list[Reminder]:
-    """What should have been sent by now, in order; what cannot be read is set aside."""
+    """The reminders that are due, in order; rows that cannot be read are set aside."""
     return REMINDERS.take(tx, f"{_WAITING} AND due_at <= ?", now, limit, order="due_at, id LIMIT ?")
 
 
 def next_due(tx: Transaction) -> int | None:
-    """When the next one is due, in ms since the epoch; None when none waits."""
+    """The time the next one is due, in ms since the epoch; None when none waits."""
     return scalar(tx, f"SELECT min(due_at) FROM reminders WHERE {_WAITING} AND about = ''")
 
 
 def about_something(tx: Transaction, key: str, person: str) -> list[Reminder]:
-    """What waits in a conversation for its person to talk about something."""
+    """The reminders that wait for their person to talk about something."""
     return REMINDERS.where(
         tx, f"key = ? AND person = ? AND {_WAITING} AND about <> ''", key, person, order="id"
     )
 
 
 def of_key(tx: Transaction, key: str) -> list[Reminder]:
-    """What waits in a conversation, in order: their numbers are their places here, from 1."""
+    """The reminders of a conversation, in order; their numbers are their places here, from 1."""
     return REMINDERS.where(tx, f"key = ? AND {_WAITING}", key, order="due_at, id")
 
 
 def of_people(tx: Transaction, people: Sequence[str]) -> list[Reminder]:
-    """What waits for these people, wherever they asked for it, in order."""
+    """The reminders of these people, wherever they asked for them, in order."""
     whose = f"person IN ({marks(people)}) AND {_WAITING}"
     return REMINDERS.where(tx, whose, *people, order="due_at, id")
 
@@ -127,7 +127,7 @@ def change(tx: Transaction, reminder: Reminder, text: str, due_at: int) -> bool:
 
 
 def of_everybody(tx: Transaction) -> list[Reminder]:
-    """What waits in all conversations, in order."""
+    """All reminders that wait, in order."""
     return REMINDERS.where(tx, _WAITING, order="due_at, id")
 
 
@@ -144,7 +144,7 @@ def mark(
 
 
 def moment(wall: datetime, now: datetime) -> datetime:
-    """When it is `wall` (without a zone) on the clocks of `now`'s zone.
+    """The moment at which clocks of `now`'s zone show `wall`, which has no zone.
 
     A time the clocks skip is as long after the jump as it would have been after its beginning; of
     a time that comes twice it is the first that is still to come.

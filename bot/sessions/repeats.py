@@ -56,13 +56,13 @@ class Repeat:
 
     @property
     def origin(self) -> MessageOrigin:
-        """Where it was asked for, by which is worked out what counts each time."""
+        """The place it was asked for; rights and settings are worked out from it each time."""
         return cast("MessageOrigin", self.target.origin)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one time: when it was due and when it was done, and whether it got there.
+    """The result of one time: when it was due, when it was done, and whether it arrived.
 
     `missed` is how many more times had gone by until then. What is long "past" nobody knows. Of a
     task it is also how far it is, and why it failed.
@@ -137,7 +137,7 @@ def due(tx: Transaction, now: int, limit: int, kind: Kind = "text") -> list[Repe
 
 
 def next_due(tx: Transaction, kind: Kind = "text") -> int | None:
-    """When the next one of a kind is due, in ms since the epoch; None when none waits."""
+    """The time the next one of a kind is due, in ms since the epoch; None when none waits."""
     return scalar(tx, "SELECT min(due_at) FROM repeats WHERE state = 'waiting' AND kind = ?", kind)
 
 
@@ -263,7 +263,7 @@ def resume(tx: Transaction, repeat: Repeat, zone: ZoneInfo, now: int) -> int | N
 
 
 def runs(tx: Transaction, repeat: Repeat, limit: int) -> list[Run]:
-    """What came of the last times of one, the newest first."""
+    """The results of its last times, newest first."""
     rows = tx.execute(  # the numbers of texts that are gone are given again
         "SELECT due_at, at, missed, CASE WHEN repeat_runs.state = 'said' "
         "THEN COALESCE(outbox.state, 'past') ELSE repeat_runs.state END, repeat_runs.error "
@@ -347,7 +347,7 @@ def look_in_no_more(tx: Transaction, person: str, now: int) -> None:
 
 
 def past(tx: Transaction, people: Sequence[str], limit: int) -> list[PastReminder]:
-    """What these people had and have no more, the newest first, without what was forgotten."""
+    """The past reminders of these people, newest first, without forgotten ones."""
     rows: list[Row] = []
     for table in get_args(Planned):
         rows += tx.execute(
@@ -363,7 +363,7 @@ _WHOLE = {"reminders": "about || ' ' || text"}  # what a table's rows say, where
 
 
 def holding(tx: Transaction, keys: Sequence[str], words: str) -> list[tuple[Planned, int]]:
-    """What was or is to be said in some keys' conversations and holds these words; case is none."""
+    """Reminders of some conversations, past ones too, that hold these words; case is ignored."""
     wanted = fulltext.folded(words)
     found: list[tuple[Planned, int]] = []
     for table in get_args(Planned):
@@ -392,7 +392,7 @@ def forget(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int:
 
 
 def of_everybody(tx: Transaction) -> list[Repeat]:
-    """What waits or is paused in all conversations, in order."""
+    """All that wait or are paused, in order."""
     return REPEATS.where(tx, _KEPT, order="due_at, id")
 
 

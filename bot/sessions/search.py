@@ -196,7 +196,7 @@ def quotes(entries: Iterable[Entry | NewEntry]) -> list[Quote]:
 
 
 def quote_counts(entries: Iterable[Entry], gone: Collection[str]) -> Mapping[str, int]:
-    """How many quotes of memory the replies among some entries had, by the replies' ids.
+    """The number of quotes of memory of each reply among some entries, by the reply's id.
 
     The entries are in order; of a turn with several texts the last one counts as the reply.
     """

@@ -361,17 +361,20 @@ def open_models(tx: Transaction) -> list[str]:
     return scalars(tx, "SELECT DISTINCT model FROM sessions WHERE turns > 0 AND ended_by = ''")
 
 
-def filling(tx: Transaction, model: str, used: int, level: int, since: int) -> list[Session]:
-    """The current sessions of a model with at least so many tokens that were not told of a level.
+def filling(
+    tx: Transaction, *, agent: str, model: str, used: int, level: int, since: int
+) -> list[Session]:
+    """An agent's current sessions with a model and so many tokens that were not told of a level.
 
     Only those whose person wrote since a moment (ms since the epoch) and did not turn notices off.
     """
+    begin = f"agent:{agent}:"
     return SESSIONS.where(
         tx,
-        "turns > 0 AND ended_by = '' AND model = ? "
+        "turns > 0 AND ended_by = '' AND substr(key, 1, ?) = ? AND model = ? "
         "AND context_tokens >= ? AND told < ? AND last_user_at >= ? AND notices IN ('', 'on') "
         "AND id IN (SELECT session_id FROM conversations WHERE key = sessions.key)",
-        *(model, used, level, since),
+        *(len(begin), begin, model, used, level, since),
     )
 
 

@@ -16,8 +16,24 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BaseModel, ValidationError
 
-from bot.channel import DEFAULT_ACCOUNT, ChannelConfig, ChannelPlugin, Rule, ToolRule, reveal
-from bot.config import ANTHROPIC, OFFLINE, OPENAI, Config, is_loopback
+from bot.channel import (
+    DEFAULT_ACCOUNT,
+    ChannelConfig,
+    ChannelPlugin,
+    Rule,
+    ToolRule,
+    reveal,
+)
+from bot.config import (
+    ANTHROPIC,
+    MAIN_AGENT,
+    OFFLINE,
+    OPENAI,
+    AgentConfig,
+    BindRule,
+    Config,
+    is_loopback,
+)
 from bot.errors import ConfigError
 from bot.i18n import DEFAULT_LANGUAGE, catalog
 from bot.settings.fields import Key, Shape, env_name, lookup, shape_at, shape_of
@@ -224,6 +240,7 @@ _OWNER_NAME = "main"
 KINDS = (ANTHROPIC, OPENAI)
 _KEY_NAMES = {ANTHROPIC: "ANTHROPIC_API_KEY", OPENAI: "OPENAI_API_KEY"}
 _SERVICE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_AGENT_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 def problems(
@@ -231,7 +248,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Everything that stops the start; `kinds` of services, and tools, come from other packages."""
     yield from _services(config, (*KINDS, *kinds))
-    for check in (_timezones, _people, _endpoints, _folders, _retention, _web, _rules):
+    for check in (_agents, _timezones, _people, _endpoints, _folders, _retention, _web, _rules):
         yield from check(config)
     if not has_other_tools:
         yield from unknown_tools(config)
@@ -324,11 +341,7 @@ def _services(config: Config, kinds: Sequence[str]) -> Iterator[Problem]:
             hint = f"; did you mean [models.{meant}]?" if meant else ""
             choices = " or ".join(f'kind = "{each}"' for each in kinds)
             yield Problem(key, f"[models.{word(name)}] does not say its kind: set {choices}{hint}")
-    named: list[tuple[Key, str]] = [(("agent", "model"), config.agent.model)]
-    named += [(("agent", "fallback", n), each) for n, each in enumerate(config.agent.fallback)]
-    if config.agent.chores:
-        named.append((("agent", "chores"), config.agent.chores))
-    for place, model in named:
+    for place, model in _models_named(config):
         name, own_name = config.models.locate(model)
         if name not in services and name != OFFLINE:
             said = f"{quoted(model)}: there is no [models.{word(name)}]"
@@ -338,6 +351,32 @@ def _services(config: Config, kinds: Sequence[str]) -> Iterator[Problem]:
         elif place != ("agent", "model") and not _is_served(config, name):
             said = f"{quoted(model)}: [models.{name}] has neither a key nor an address"
             yield Problem(place, f"{said}: set {key_name(name)}")
+
+
+def _models_named(config: Config) -> Iterator[tuple[Key, str]]:
+    """Every model that an agent names, with its place."""
+    agents: dict[Key, AgentConfig] = {("agent",): config.agent}
+    agents |= {("agents", name): agent for name, agent in config.agents.named.items()}
+    for key, agent in agents.items():
+        if key == ("agent",) or "model" in agent.model_fields_set:
+            yield (*key, "model"), agent.model
+        yield from (((*key, "fallback", n), each) for n, each in enumerate(agent.fallback))
+        if agent.chores:
+            yield (*key, "chores"), agent.chores
+
+
+def _agents(config: Config) -> Iterator[Problem]:
+    """Agents that cannot have their name, or that would never answer."""
+    for name, agent in config.agents.named.items():
+        key: Key = ("agents", name)
+        if name == MAIN_AGENT:
+            yield Problem(key, f"{quoted(name)} is the agent of [agent]: choose another name")
+        elif not _AGENT_NAME.fullmatch(name):
+            advice = "use small letters, digits, - and _, 32 at most"
+            yield Problem(key, f"{quoted(name)} cannot be an agent's name: {advice}")
+        if not agent.bind:
+            example = 'bind = [{ channel = "telegram", chat = "-100123" }]'
+            yield Problem((*key, "bind"), f"it would never answer: say where, as in {example}")
 
 
 def _timezones(config: Config) -> Iterator[Problem]:
@@ -432,22 +471,23 @@ def _web(config: Config) -> Iterator[Problem]:
 
 
 def rules_of(config: Config) -> Iterator[tuple[Key, Rule]]:
-    """Every rule about who sees, uses or is sent something, with its place."""
+    """Every rule about who sees, uses or is sent something, or who answers, with its place."""
     lists: list[tuple[Key, Sequence[Rule]]] = [
-        (("scope",), config.scope.rules),
-        (("send_policy",), config.send_policy.rules),
-        (("tools",), config.tools.rules),
+        (("scope", "rules"), config.scope.rules),
+        (("send_policy", "rules"), config.send_policy.rules),
+        (("tools", "rules"), config.tools.rules),
     ]
+    lists += [(("agents", name, "bind"), each.bind) for name, each in config.agents.named.items()]
     for name in type(config.channels).model_fields:
         section = config.channels.get(name)
-        lists.append((("channels", name, "scope"), section.scope.rules))
+        lists.append((("channels", name, "scope", "rules"), section.scope.rules))
         for account, own in getattr(section, "accounts", {}).items():
             if "scope" in own.model_fields_set:
-                place = ("channels", name, "accounts", account, "scope")
+                place = ("channels", name, "accounts", account, "scope", "rules")
                 lists.append((place, section.account(account).scope.rules))
     for table, rules in lists:
         for index, rule in enumerate(rules):
-            yield (*table, "rules", index), rule
+            yield (*table, index), rule
 
 
 def _rules(config: Config) -> Iterator[Problem]:
@@ -460,7 +500,8 @@ def _rules(config: Config) -> Iterator[Problem]:
     people = [_OWNER_NAME, *config.session.identity_links]
     # See the table of session keys in docs/operating.md.
     begins = ("main", "dm:", "import:", *(f"{name}:" for name in installed))
-    keys = [f"agent:main:{each}" for each in begins]
+    agents = (MAIN_AGENT, *config.agents.named)
+    keys = [f"agent:{agent}:{each}" for agent in agents for each in begins]
     for key, rule in rules_of(config):
         channel, account = rule.channel.lower(), rule.account.lower()
         begin = rule.key_prefix.lower()
@@ -481,7 +522,7 @@ def _rules(config: Config) -> Iterator[Problem]:
             if rest and prefix.lower() in installed:
                 advice = f"write channel = {quoted(prefix)} and {name} = {quoted(rest)}"
                 yield Problem((*key, name), f"{quoted(id_)} is no id in that channel: {advice}")
-        person = rule.person.lower() if isinstance(rule, ToolRule) else ""
+        person = rule.person.lower() if isinstance(rule, ToolRule | BindRule) else ""
         if not person or person in map(str.lower, people):
             continue
         if not _PERSON.fullmatch(person):
@@ -502,18 +543,21 @@ def unknown_tools(config: Config) -> Iterator[Problem]:
     """Rules about tools that are neither built in nor, by their names, of a configured server."""
     servers = [f"{name}_" for name in config.tools.mcp]
     own = built_in_tools()
-    for index, rule in enumerate(config.tools.rules):
-        for number, name in enumerate(rule.tools):
-            pattern = name.lower()
-            start = re.split(r"[*?[]", pattern)[0]
-            is_served = any(
-                pattern.startswith(each) or (start != pattern and each.startswith(start))
-                for each in servers
-            )
-            if not is_served and not fnmatch.filter(own, pattern):
-                hint = suggestion(name, [*own, *(f"{each}*" for each in servers)])
-                key = ("tools", "rules", index, "tools", number)
-                yield Problem(key, f"no tool is called {quoted(name)}{hint}")
+    lists: list[tuple[Key, Sequence[str]]] = [
+        (("tools", "rules", index, "tools"), rule.tools)
+        for index, rule in enumerate(config.tools.rules)
+    ]
+    lists += [(("agents", name, "tools"), each.tools) for name, each in config.agents.named.items()]
+    for key, number, name in ((key, *each) for key, names in lists for each in enumerate(names)):
+        pattern = name.lower()
+        start = re.split(r"[*?[]", pattern)[0]
+        is_served = any(
+            pattern.startswith(each) or (start != pattern and each.startswith(start))
+            for each in servers
+        )
+        if not is_served and not fnmatch.filter(own, pattern):
+            hint = suggestion(name, [*own, *(f"{each}*" for each in servers)])
+            yield Problem((*key, number), f"no tool is called {quoted(name)}{hint}")
 
 
 def _is_web_address(url: str) -> bool:

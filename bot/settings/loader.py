@@ -13,7 +13,7 @@ from typing import Any, cast
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from bot.channel import ChannelConfig, ChannelPlugin, DirectChannelConfig
-from bot.config import Config, StorageConfig
+from bot.config import Config, NamedAgentConfig, StorageConfig
 from bot.errors import ConfigError
 from bot.settings import checks
 from bot.settings.checks import (
@@ -516,7 +516,10 @@ def tables_in_effect(config: Config) -> Iterator[tuple[tuple[str, ...], BaseMode
         yield key, table, options
         for name, extra in (table.model_extra or {}).items():
             if isinstance(extra, BaseModel):
-                yield (*key, name), extra, options_of(type(extra), (*key, name))
+                own = options_of(type(extra), (*key, name))
+                if isinstance(extra, NamedAgentConfig):  # the rest is as in `[agent]`
+                    own = [each for each in own if each.key[-1] in extra.model_fields_set]
+                yield (*key, name), extra, own
 
 
 def _line(loaded: Loaded, option: Option, value: object) -> str:

@@ -124,12 +124,6 @@ def migrate(tx: PostgresTransaction) -> None:
         _step(tx, current)
     for name, statements in _PARTS.items():
         once(tx, name, statements)
-    tx.execute("SAVEPOINT vector")
-    try:
-        extension(tx, "vector")
-    except errors.StorageError as exc:  # memory is searched without it too, in a slower way
-        tx.execute("ROLLBACK TO SAVEPOINT vector")
-        log.warning("storage.no_pgvector", why=str(exc))
 
 
 def _step(tx: PostgresTransaction, current: int) -> None:
@@ -206,31 +200,6 @@ def _missing(tx: PostgresTransaction, name: str, statements: Sequence[str]) -> d
     done = {*scalars(tx, "SELECT digest FROM schema_parts WHERE name = ?", name)}
     digests = {blake2b(each.encode(), digest_size=16).hexdigest(): each for each in statements}
     return {digest: each for digest, each in digests.items() if digest not in done}
-
-
-def extension(tx: PostgresTransaction, name: str) -> None:
-    """Make an extension of the server usable.
-
-    Raises:
-        StorageError: the server does not have it, or the role may not make it; the message has the
-            statement that mends it.
-    """
-    if tx.execute("SELECT 1 FROM pg_extension WHERE extname = ?", (name,)):
-        return
-    database, role = _place(tx)[1:]
-    statement = f"CREATE EXTENSION {name}"
-    try:
-        tx.connection.execute(statement.encode())
-    except (pg.FeatureNotSupported, pg.UndefinedFile) as exc:
-        raise errors.StorageError(
-            f'The database server does not have the extension "{name}". Install it there (packages '
-            f"are often called postgresql-…-{name} or pg{name}) and start again."
-        ) from exc
-    except pg.InsufficientPrivilege as exc:
-        raise errors.StorageError(
-            f'The role "{role}" may not make the extension "{name}". Have an administrator of the '
-            f'server run, in the database "{database}": {statement};'
-        ) from exc
 
 
 def belongs(tx: PostgresTransaction, cluster: str, now: int) -> None:

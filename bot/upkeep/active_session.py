@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from bot.agent.model_limits import LimitsResolver, ModelLimits
 from bot.agent.models import Purpose, Request
-from bot.agent.models.slots import when_free
-from bot.agent.models.speed import time_limit
+from bot.agent.models.speed import time_limit, when_free
 from bot.agent.session_cache import CachedSession, SessionCache, name_of
 from bot.agent.turn import Meter
 from bot.channel import Activity
@@ -171,7 +170,10 @@ class ActiveSessions:
             StorageError: it cannot be read.
         """
         cached = await self.cache.get(session_id)
-        return ActiveSession(cached, conversation, await self.limits.of(cached.session.model))
+        return ActiveSession(cached, conversation, await self._limits(cached, conversation))
+
+    async def _limits(self, cached: CachedSession, conversation: Conversation) -> ModelLimits:
+        return await self.limits.of(cached.session.model, conversation.config.agent)
 
     async def resumed(self, session: Session) -> ActiveSession:
         """A session with no message at hand, for whoever wrote in it last.
@@ -201,7 +203,8 @@ class ActiveSessions:
             ModelError: it failed, or took too long.
             StorageError: the session cannot be read, or the usage not be stored.
         """
-        limits = await self.limits.for_chores(await self.limits.of(session.model))
+        agent = payer.config.agent
+        limits = await self.limits.for_chores(await self.limits.of(session.model, agent), agent)
         if limits.name == OFFLINE:
             return ""
         request = Request(
@@ -235,12 +238,9 @@ class ActiveSessions:
             StorageError: it cannot be read.
         """
         cached = await self.cache.get(active.cached.session.id)
-        return replace(
-            active,
-            cached=cached,
-            conversation=self.resolver.renewed(active.conversation),
-            limits=await self.limits.of(cached.session.model),
-        )
+        conversation = self.resolver.renewed(active.conversation)
+        limits = await self._limits(cached, conversation)
+        return ActiveSession(cached, conversation, limits)
 
 
 @dataclass(slots=True)

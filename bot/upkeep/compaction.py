@@ -187,7 +187,8 @@ class CompactionService:
         self, active: ActiveSession, cut: int, why: Why, focus: str
     ) -> SummaryRequest:
         history = active.cached.history
-        limits = await self._sessions.limits.for_chores(active.limits)
+        agent = active.conversation.config.agent
+        limits = await self._sessions.limits.for_chores(active.limits, agent)
         return SummaryRequest(
             model=limits.model,
             model_name=limits.name,

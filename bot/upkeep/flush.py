@@ -18,8 +18,7 @@ from itertools import accumulate, chain, count
 import structlog
 
 from bot.agent.models import Request, Writer
-from bot.agent.models.slots import PUT_OFF
-from bot.agent.models.speed import ANSWER, time_limit
+from bot.agent.models.speed import ANSWER, PUT_OFF, time_limit
 from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MAX_TEXT, MemoryWrite
@@ -783,7 +782,8 @@ class FlushService:
         self, active: ActiveSession, lines: Sequence[HistoryMessage], watch: Watch
     ) -> FlushRequest:
         conversation = active.conversation
-        limits = await self._sessions.limits.for_chores(active.limits)
+        agent = conversation.config.agent
+        limits = await self._sessions.limits.for_chores(active.limits, agent)
         said = sum(size_of(line.message, limits.count) for line in lines)
         parts = 1 + said // _most(limits.window.tokens)
         return FlushRequest(

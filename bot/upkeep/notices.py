@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 
 import orjson
 
@@ -64,7 +66,7 @@ def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: co
 
 def _of_prefix(prefix: Snapshot) -> list[Part]:
     memory = sum(size for _, size in prefix.remembered)
-    tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix))
+    tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix.tools))
     return [
         Part("persona", tokens.estimate(prefix.system) - memory, prefix.own),
         Part("memory", memory, prefix.remembered),
@@ -165,13 +167,14 @@ class NoticeSweep:
         """
         count, config = 0, self._sessions.resolver.policy.config.context
         levels = sorted((level for level in config.notice_percent if level > 0), reverse=True)
-        for model in await self._core.database.read(store.open_models) if levels else ():
-            limits = await self._sessions.limits.of(model)
+        agents = self._sessions.resolver.policy.agents
+        chosen = await self._core.database.read(store.open_models) if levels else ()
+        for (name, agent), model in product(agents.items(), chosen):
+            limits = await self._sessions.limits.of(model, agent.agent)
             for level in levels:
                 used = -(-level * limits.budget.compact_above // 100)
-                found = await self._core.database.read(
-                    lambda tx, m=model, u=used, n=level: store.filling(tx, m, u, n, now - LATELY_MS)
-                )
+                ask = partial(store.filling, agent=name, model=model, used=used, level=level)
+                found = await self._core.database.read(partial(ask, since=now - LATELY_MS))
                 for session in found:
                     count += await self._tell(session, level, now)
         return count

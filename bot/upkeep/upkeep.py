@@ -120,7 +120,8 @@ class Upkeep:
         active = await self.sessions.of(session.id, conversation)
         if self._compactions.cut(active, "wished") is None:
             return False
-        chores = await self.sessions.limits.for_chores(active.limits)
+        agent = conversation.config.agent
+        chores = await self.sessions.limits.for_chores(active.limits, agent)
         balance = await self.sessions.allowance.of(conversation, chores.name)
         if balance.refused is not None:
             raise LimitReached(balance.refused)

@@ -26,6 +26,7 @@ from bot.memory.embed.remote import RemoteEmbedder
 from bot.testing import HashEmbedder
 from tests.fakes import embeddings_api
 from tests.fakes.embeddings_api import EmbeddingsApi, body, status
+from tests.odd import JSON
 
 KEY = "sk-canary-of-the-key"
 TEXTS = ["my daughter is allergic to peanuts", "女儿对花生过敏", "the car has new brakes"]
@@ -481,10 +482,6 @@ async def test_a_row_has_length_one_or_is_zeros_whatever_the_numbers(vector, len
         assert rows[1].tolist() == pytest.approx([0.6, 0.8])
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
-)
 ITEM = st.fixed_dictionaries({"embedding": JSON}, optional={"index": JSON})
 
 

@@ -200,7 +200,7 @@ async def test_what_others_wrote_changes_no_score(home):
 
 
 async def test_an_edit_and_a_deletion_are_noticed_by_the_next_search(home, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.row_store.LOOK_AT_ALL", 0.0)
+    monkeypatch.setattr("bot.memory.index.shared_rows.LOOK_AT_ALL", 0.0)
     await home.write("memory/a.md", "the old words\n")
     async with home.index() as index:
         await home.write("memory/a.md", "entirely different\n")
@@ -467,31 +467,10 @@ async def test_a_text_that_is_refused_keeps_no_other_from_its_vector(home):
 
 @pytest.fixture
 async def shared(postgres_url, tmp_path):
-    """Rows in a database without pgvector."""
     database = await PostgresDatabase.open(postgres_url)
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("DROP EXTENSION vector")
     notes = RowNotes(database, Deaf(), FakeClock())  # type: ignore[arg-type]
     yield Home(notes, tmp_path, database, postgres_url)
     await database.close()
-
-
-async def test_without_pgvector_a_slower_way_finds_the_same_and_the_remedy_is_told(shared):
-    await shared.write("memory/health.md", "My daughter is allergic to peanuts\n")
-    await shared.write("memory/car.md", "The car is in the garage for new brakes\n")
-    query = "which nuts can my child not eat"
-    async with shared.index(HashEmbedder()) as index:
-        slowly = await index.search(query, MAIN)
-        assert slowly.mode == "vector+keyword"
-        assert "CREATE EXTENSION vector" in slowly.degraded[0]
-        assert "CREATE EXTENSION vector" in (await index.status()).degraded[0]
-        assert not (await index.probe_vectors()).ok
-        with psycopg.connect(shared.url, autocommit=True) as connection:
-            connection.execute("CREATE EXTENSION vector")
-        assert (await index.probe_vectors()).ok
-        quickly = await index.search(query, MAIN)
-        assert (quickly.hits, quickly.degraded) == (slowly.hits, ())
-        assert (await index.status()).degraded == ()
 
 
 async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_there(shared):

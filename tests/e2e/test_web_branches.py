@@ -14,6 +14,7 @@ from bot.testing import ScriptedModel
 from tests.e2e.test_web_access import faults
 from tests.e2e.test_web_page import no_sideways_scroll, say, until
 from tests.fakes.whole_page import WholePage, whole_page
+from tests.proofs.rounds import sample
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -85,7 +86,7 @@ async def chat(context: BrowserContext, program: WholePage, locale: str):
     assert found.wrong == []
 
 
-@pytest.mark.parametrize("context_options", [WIDE, PHONE])
+@pytest.mark.parametrize("context_options", sample([PHONE], [WIDE]))
 async def test_an_edited_message_is_a_version_of_its_turn_and_arrows_lead_between_them(
     chat, context, program, model, locale
 ):
@@ -124,7 +125,7 @@ async def test_an_edited_message_is_a_version_of_its_turn_and_arrows_lead_betwee
     assert twin.wrong == []
 
 
-@pytest.mark.parametrize("context_options", [WIDE, PHONE])
+@pytest.mark.parametrize("context_options", sample([WIDE], [PHONE]))
 async def test_any_answer_is_tried_again_and_pressed_twice_it_is_once(chat, model):
     for number in (1, 2):
         await chat.says(f"question {number}", f"no {number} to question {number}")

@@ -16,6 +16,7 @@ from tests.e2e.test_web_access import faults
 from tests.fakes import completions_api
 from tests.fakes.started import started
 from tests.fakes.whole_page import WholePage, whole_page
+from tests.proofs.rounds import long
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -89,7 +90,7 @@ async def test_a_new_chat_is_empty_in_every_tab_and_after_a_reload(context, prog
     ("context_options", "words"),
     [
         (WIDE, ("(stopped)", "Continue", "Please go on.")),
-        (PHONE, ("（已停止）", "继续", "请继续。")),
+        long(PHONE, ("（已停止）", "继续", "请继续。")),
     ],
 )
 async def test_a_stopped_answer_says_so_quietly_and_goes_on_when_asked(
@@ -128,7 +129,7 @@ async def test_stopping_when_nothing_runs_is_a_sentence_between_the_lines(contex
 @pytest.mark.parametrize(
     ("context_options", "words"),
     [
-        (WIDE, ("Ollama, or another server", "Address", "Find models", "Use this model")),
+        long(WIDE, ("Ollama, or another server", "Address", "Find models", "Use this model")),
         (PHONE, ("Ollama", "地址", "查找模型", "使用这个模型")),
     ],
 )
@@ -174,7 +175,7 @@ async def test_the_form_goes_with_the_first_message_and_a_link_stays(tmp_path, c
     ("context_options", "words"),
     [
         (WIDE, ("Waiting for the current answer", "Take back")),
-        (PHONE, ("等当前回答结束后处理", "撤回")),
+        long(PHONE, ("等当前回答结束后处理", "撤回")),
     ],
 )
 async def test_a_message_waits_below_the_answer_before_it_and_can_be_taken_back(
@@ -215,7 +216,7 @@ async def test_a_message_waits_below_the_answer_before_it_and_can_be_taken_back(
 
 @pytest.mark.parametrize(
     ("context_options", "words"),
-    [(WIDE, ("Edit", "Cancel")), (PHONE, ("修改", "取消"))],
+    [long(WIDE, ("Edit", "Cancel")), (PHONE, ("修改", "取消"))],
 )
 async def test_a_message_is_changed_without_losing_the_one_being_written(context, program, words):
     edit, cancel = words

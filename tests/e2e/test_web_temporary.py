@@ -13,6 +13,7 @@ from bot.errors import ModelRejected
 from bot.testing import ScriptedModel
 from tests.e2e.test_web_access import faults
 from tests.fakes.whole_page import whole_page
+from tests.proofs.rounds import sample
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.slow]
 
@@ -165,7 +166,7 @@ async def test_commands_and_files_are_not_for_it(chat, model):
     assert len(model.requests) == seen
 
 
-@pytest.mark.parametrize("context_options", [WIDE, PHONE])
+@pytest.mark.parametrize("context_options", sample([PHONE], [WIDE]))
 async def test_everybody_can_use_it(chat, context_options):
     await opened(chat)
     lead = "不会保存" if "zh" in context_options["locale"] else "Nothing said here is saved"

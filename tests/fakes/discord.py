@@ -84,7 +84,6 @@ class FakeDiscord(Chats):
         self.heartbeat = 41.25  # seconds
         self.identify_every = 0.0  # seconds; a session that begins sooner is invalid
         self._identify_at = 0.0
-        self.acks = True  # whether heartbeats are answered
         self.content_allowed = True  # whether the bot may ask for what messages say
         self.compress = True
         self.undescribed: set[str] = set()  # servers that stay unavailable
@@ -316,8 +315,7 @@ class FakeDiscord(Chats):
         op, data = frame.get("op"), frame.get("d")
         if op == 1:
             self.heartbeats += 1
-            if self.acks:
-                await socket.send(11, None)
+            await socket.send(11, None)
         elif op == 2 and socket.session is not None:
             await socket.ws.close(code=4005)
         elif op == 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import time
 from collections.abc import Mapping
@@ -170,27 +169,3 @@ def message(channel: str, author: Json, text: str, at: float | None = None, **ex
         "flags": 0,
         **extra,
     }
-
-
-@dataclass
-class Changed:
-    """Something to wait for: waiters are asked again after every change."""
-
-    waiters: list[Any] = field(default_factory=list)
-
-    def notify(self) -> None:
-        for ready, waiter in self.waiters:
-            if not waiter.done() and ready():
-                waiter.set_result(None)
-
-    async def wait_for(self, ready: Any, within: float = 60.0) -> None:
-        if ready():
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        entry = (ready, waiter)
-        self.waiters.append(entry)
-        try:
-            async with asyncio.timeout(within):
-                await waiter
-        finally:
-            self.waiters.remove(entry)

@@ -16,7 +16,6 @@ from tests.fakes.discord_parts import (
     POSTED_IN,
     TOKEN_SECONDS,
     ApiError,
-    Changed,
     Json,
     Session,
     Shown,
@@ -24,6 +23,7 @@ from tests.fakes.discord_parts import (
     message,
     user,
 )
+from tests.fakes.sites import Changed
 
 MAX_UPLOAD = 10 << 20
 INVISIBLE = re.compile(r"[\s\u200b-\u200f\u2060\ufeff]+")

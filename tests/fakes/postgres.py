@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for the tests, from a wheel, with pgvector; or one named by a variable.
+"""A real PostgreSQL server for the tests, from a wheel; or one named by a variable.
 
 `CONFIDANT_TEST_POSTGRES` may name another server ("postgresql://user@host/postgres") whose user may
 create databases. That one cannot be killed, so what kills a server always starts its own.

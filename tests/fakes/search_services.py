@@ -38,30 +38,11 @@ class SearchServices:
         if request.query.get("format") != "json":
             return web.Response(text="<html>", content_type="text/html")
         rows = [
-            {
-                "url": url,
-                "title": title,
-                "content": text,
-                "engine": "mojeek",
-                "engines": ["mojeek"],
-                "score": 1.0,
-                "category": "general",
-                "publishedDate": None,
-            }
+            {"url": url, "title": title, "content": text, "engine": "mojeek", "publishedDate": None}
             for title, url, text in self.pages
         ]
-        return web.json_response(
-            {
-                "query": request.query["q"],
-                "number_of_results": 0,
-                "results": rows,
-                "answers": [],
-                "corrections": [],
-                "infoboxes": [],
-                "suggestions": [],
-                "unresponsive_engines": self.unresponsive,
-            }
-        )
+        found = {"query": request.query["q"], "number_of_results": 0, "results": rows}
+        return web.json_response(found | {"unresponsive_engines": self.unresponsive})
 
     async def brave(self, request: web.Request) -> web.StreamResponse:
         self.asked.append({**request.query, "key": request.headers.get("X-Subscription-Token")})
@@ -71,16 +52,7 @@ class SearchServices:
             error = {"code": "SUBSCRIPTION_TOKEN_INVALID", "status": 422, "detail": "invalid"}
             return web.json_response({"type": "ErrorResponse", "error": error}, status=422)
         rows = [
-            {
-                "type": "search_result",
-                "title": title,
-                "url": url,
-                "description": text,
-                "is_source_local": False,
-                "language": "en",
-                "family_friendly": True,
-                "meta_url": {"scheme": "https"},
-            }
+            {"type": "search_result", "title": title, "url": url, "description": text}
             for title, url, text in self.pages[: int(request.query["count"])]
         ]
         found = {"web": {"type": "search", "results": rows}} if rows else {}
@@ -99,17 +71,7 @@ class SearchServices:
             {"title": title, "url": url, "content": text, "score": 0.9, "raw_content": None}
             for title, url, text in self.pages[: body["max_results"]]
         ]
-        return web.json_response(
-            {
-                "query": body["query"],
-                "follow_up_questions": None,
-                "answer": None,
-                "images": [],
-                "results": rows,
-                "response_time": 0.8,
-                "request_id": "r-1",
-            }
-        )
+        return web.json_response({"query": body["query"], "answer": None, "results": rows})
 
 
 def status(code: int, text: str = "") -> Answer:

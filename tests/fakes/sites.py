@@ -1,9 +1,11 @@
-"""Servers of a test's own, on this machine."""
+"""Servers of a test's own, on this machine, and waiting for what they are asked."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
@@ -23,3 +25,27 @@ async def serving(app: web.Application, **options: Any) -> AsyncGenerator[str]:
         yield f"http://{host}:{port}"
     finally:
         await runner.cleanup()
+
+
+@dataclass
+class Changed:
+    """Something to wait for: waiters are asked again after every change."""
+
+    waiters: list[Any] = field(default_factory=list)
+
+    def notify(self) -> None:
+        for ready, waiter in self.waiters:
+            if not waiter.done() and ready():
+                waiter.set_result(None)
+
+    async def wait_for(self, ready: Any, within: float = 60.0) -> None:
+        if ready():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        entry = (ready, waiter)
+        self.waiters.append(entry)
+        try:
+            async with asyncio.timeout(within):
+                await waiter
+        finally:
+            self.waiters.remove(entry)

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from aiohttp import WSMsgType, web
 
-from tests.fakes.discord_parts import Changed
+from tests.fakes.sites import Changed
 
 Json = dict[str, Any]
 BOT_TOKEN, APP_TOKEN = "xoxb-111-222-fake", "xapp-1-A111-333-fake"

@@ -11,7 +11,6 @@ In a test: `async with FakeTelegram() as telegram: ...`. As a process of its own
     GET  /control/state             {"sent": n, "pending": n, "pushed": n, "calls": {method: n}}
     GET  /control/wait   ?sent=N&timeout=S   returns the state once N messages were sent
     POST /control/fail   {"method": "sendMessage", "status": 429, "retry_after": 1, "times": 1}
-    POST /control/reset             forgets what was sent and called, keeps what is pending
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ import aiohttp
 from aiohttp import web
 
 from tests.fakes.mocks import run_fake
+from tests.fakes.sites import Changed
 from tests.fakes.telegram_parts import (
     ApiError,
     BotState,
@@ -57,11 +57,10 @@ class FakeTelegram(Rooms):
     def __init__(
         self,
         *tokens: str,
-        chat_interval: float = 0.0,
         webhook_retry: float = 0.02,
         record_calls: bool = True,
     ) -> None:
-        super().__init__(chat_interval)
+        super().__init__()
         self.bots = {
             token: BotState(token, int(token.split(":")[0]), f"confidant{index or ''}_bot")
             for index, token in enumerate(tokens or (TOKEN,))
@@ -75,7 +74,7 @@ class FakeTelegram(Rooms):
         self.url = ""
         self._pushed = 0
         self._faults: defaultdict[str, deque[Fault]] = defaultdict(deque)
-        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+        self._changed = Changed()
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
         self._methods: dict[str, Callable[[BotState, Json], Any]] = {
@@ -237,16 +236,7 @@ class FakeTelegram(Rooms):
 
     async def wait_for(self, ready: Callable[[], bool], within: float = 60.0) -> None:
         """Return once `ready` is true; it is asked again after every call."""
-        if ready():
-            return
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (ready, waiter)
-        self._waiters.append(entry)
-        try:
-            async with asyncio.timeout(within):
-                await waiter
-        finally:
-            self._waiters.remove(entry)
+        await self._changed.wait_for(ready, within)
 
     async def wait_sent(self, count: int, within: float = 60.0) -> list[Sent]:
         """Return what was sent once it is `count` messages."""
@@ -260,11 +250,6 @@ class FakeTelegram(Rooms):
     async def wait_acknowledged(self, token: str = "", within: float = 60.0) -> None:
         """Return once a bot has acknowledged everything."""
         await self.wait_for(lambda: not self.pending(token), within)
-
-    def _notify(self) -> None:
-        for ready, waiter in self._waiters:
-            if not waiter.done() and ready():
-                waiter.set_result(None)
 
     # --- HTTP --------------------------------------------------------------------------------
 
@@ -292,7 +277,7 @@ class FakeTelegram(Rooms):
         try:
             return await self._answer(request, bot, method.lower(), params)
         finally:
-            self._notify()
+            self._changed.notify()
 
     async def _answer(
         self, request: web.BaseRequest, bot: BotState, method: str, params: Json
@@ -353,7 +338,7 @@ class FakeTelegram(Rooms):
         else:
             while bot.updates and bot.updates[0]["update_id"] < offset:
                 bot.updates.popleft()
-        self._notify()
+        self._changed.notify()
         limit = min(max(int(params.get("limit") or 100), 1), 100)
         deadline = time.monotonic() + min(float(params.get("timeout") or 0), 50)
         while not bot.updates and deadline > time.monotonic():
@@ -426,7 +411,7 @@ class FakeTelegram(Rooms):
                 bot.updates.remove(update)
             else:
                 await asyncio.sleep(self.webhook_retry)
-            self._notify()
+            self._changed.notify()
 
     # --- control over HTTP -------------------------------------------------------------------
 
@@ -460,11 +445,6 @@ class FakeTelegram(Rooms):
                 body["parameters"] = {"retry_after": body.pop("retry_after")}
             self.fail_next(method, Fault(**body), times)
             return answer({})
-        if action == "reset":
-            self.sent.clear()
-            self.calls.clear()
-            self.counts.clear()
-            return answer({})
         return answer(self.state()) if action == "state" else failure(ApiError(404, "Not Found"))
 
     def _push_item(self, item: Json) -> int:
@@ -485,14 +465,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="A Bot API server for tests.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--token", action="append", default=[], help="a bot's token; repeatable")
-    parser.add_argument("--chat-interval", type=float, default=0.0, help="flood limit per chat")
     options = parser.parse_args()
-    run_fake(
-        lambda: FakeTelegram(
-            *options.token, chat_interval=options.chat_interval, record_calls=False
-        ),
-        options.port,
-    )
+    run_fake(lambda: FakeTelegram(*options.token, record_calls=False), options.port)
 
 
 if __name__ == "__main__":

@@ -24,13 +24,16 @@ from tests.fakes.telegram_parts import (
 )
 
 MAX_CAPTION = 1024  # UTF-16 units
+NOT_MODIFIED = (
+    "Bad Request: message is not modified: specified new message content and reply markup are "
+    "exactly the same as a current content and reply markup of the message"
+)
 
 
 class Chats:
     """What people see in their chats with the bots."""
 
-    def __init__(self, chat_interval: float) -> None:
-        self.chat_interval = chat_interval  # seconds between messages of one chat; sooner is 429
+    def __init__(self) -> None:
         self.sent: list[Sent] = []
         self.edits: list[Json] = []
         self.blocked: set[int] = set()
@@ -44,7 +47,6 @@ class Chats:
         self.queries: dict[str, bool] = {}  # every press, and whether it was answered
         self._messages: defaultdict[int, dict[int, str]] = defaultdict(dict)
         self._next_message: Counter[int] = Counter()
-        self._last_sent: dict[int, float] = {}
 
     def methods(self) -> dict[str, Callable[[BotState, Json], Any]]:
         """By name in lower case."""
@@ -117,10 +119,7 @@ class Chats:
             answered = None
         rows = keyboard_of(params)
         now = time.monotonic()
-        if self.chat_interval and now - self._last_sent.get(chat, -1e9) < self.chat_interval:
-            raise ApiError(429, "Too Many Requests: retry after 1", retry_after=1)
         self.spend(chat)
-        self._last_sent[chat] = now
         number = self._new_message_id(chat)
         self._messages[chat][number] = text
         if rows:
@@ -140,12 +139,12 @@ class Chats:
             )
         )
         asked = {} if answered is None else {"reply_to_message": {"message_id": int(answered)}}
-        return asked | {
-            "message_id": number,
-            "from": bot_user(bot),
-            "chat": self._described(chat),
-            "date": int(time.time()),
-        }
+        return asked | self._of_bot(bot, chat, number)
+
+    def _of_bot(self, bot: BotState, chat: int, number: int) -> Json:
+        """A message of the bot's, without what it says."""
+        said: Json = {"message_id": number, "from": bot_user(bot), "chat": self._described(chat)}
+        return said | {"date": int(time.time())}
 
     def _edit_message_text(self, bot: BotState, params: Json) -> Json:
         chat = self._chat(params)
@@ -154,23 +153,12 @@ class Chats:
             raise ApiError(400, "Bad Request: message to edit not found")
         text, entities = shown_text(params)
         if self._messages[chat][number] == text:
-            raise ApiError(
-                400,
-                "Bad Request: message is not modified: specified new message content and reply "
-                "markup are exactly the same as a current content and reply markup of the message",
-            )
+            raise ApiError(400, NOT_MODIFIED)
         self.spend(chat)
         self._messages[chat][number] = text
         self._replace(chat, number, (text, entities), params)
         self.edits.append({"chat_id": chat, "message_id": number, "text": text})
-        return {
-            "message_id": number,
-            "from": bot_user(bot),
-            "chat": self._described(chat),
-            "date": int(time.time()),
-            "edit_date": int(time.time()),
-            "text": text,
-        }
+        return self._of_bot(bot, chat, number) | {"edit_date": int(time.time()), "text": text}
 
     def _replace(self, chat: int, number: int, shown: tuple[str, list[Json]], params: Json) -> None:
         """What people see where the message stood before."""
@@ -197,22 +185,12 @@ class Chats:
             raise ApiError(400, "Bad Request: message to edit not found")
         rows = keyboard_of(params)
         if rows == self.keyboards.get((chat, number), []):
-            raise ApiError(
-                400,
-                "Bad Request: message is not modified: specified new message content and reply "
-                "markup are exactly the same as a current content and reply markup of the message",
-            )
+            raise ApiError(400, NOT_MODIFIED)
         self.keyboards.pop((chat, number), None)
         if rows:
             self.keyboards[chat, number] = rows
-        return {
-            "message_id": number,
-            "from": bot_user(bot),
-            "chat": self._described(chat),
-            "date": int(time.time()),
-            "edit_date": int(time.time()),
-            "text": self._messages[chat][number],
-        }
+        said = {"edit_date": int(time.time()), "text": self._messages[chat][number]}
+        return self._of_bot(bot, chat, number) | said
 
     def _answer_callback_query(self, _bot: BotState, params: Json) -> bool:
         query = str(params.get("callback_query_id") or "")

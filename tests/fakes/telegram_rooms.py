@@ -11,7 +11,7 @@ from aiohttp import web
 from telegram.constants import ReactionEmoji
 
 from tests.fakes.telegram_methods import Chats
-from tests.fakes.telegram_parts import ApiError, BotState, Json, bot_user, shown_text
+from tests.fakes.telegram_parts import ApiError, BotState, Json, shown_text
 
 MAX_DOWNLOAD = 20_000_000  # bytes
 REACTIONS = {emoji.value for emoji in ReactionEmoji}
@@ -20,8 +20,8 @@ REACTIONS = {emoji.value for emoji in ReactionEmoji}
 class Rooms(Chats):
     """What happens where several people are."""
 
-    def __init__(self, chat_interval: float) -> None:
-        super().__init__(chat_interval)
+    def __init__(self) -> None:
+        super().__init__()
         self.group_limit = 0  # messages and edits a minute in one group; more is 429
         self.members: dict[tuple[int, int], str] = {}  # status by chat and person
         self.reactions: dict[tuple[int, int], list[str]] = {}
@@ -138,8 +138,7 @@ class Rooms(Chats):
         return web.Response(status=404) if data is None else web.Response(body=data)
 
     def _get_chat(self, _bot: BotState, params: Json) -> Json:
-        chat = self._chat(params)
-        return self.rooms.get(chat) or {"id": chat, "type": "private", "first_name": f"User{chat}"}
+        return self._described(self._chat(params))
 
     def _get_chat_member(self, bot: BotState, params: Json) -> Json:
         chat, person = self._chat(params), int(params.get("user_id") or 0)
@@ -183,13 +182,7 @@ class Rooms(Chats):
         """A message of the bot's as it stands in the one that answers it."""
         bot = next(iter(self.bots.values()))
         words = self._messages[chat_id].get(message_id, "")
-        return {
-            "message_id": message_id,
-            "from": bot_user(bot),
-            "chat": self.rooms[chat_id],
-            "date": int(time.time()),
-            "text": words,
-        }
+        return self._of_bot(bot, chat_id, message_id) | {"text": words}
 
     bots: dict[str, BotState]
 

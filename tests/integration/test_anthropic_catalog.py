@@ -8,10 +8,9 @@ import orjson
 import pytest
 from pydantic import SecretStr
 
-from bot.agent.models import Window
+from bot.agent.models import UNKNOWN_WINDOW, Window
 from bot.agent.models.anthropic import KNOWN_NAMES, AnthropicModel
 from bot.agent.models.capabilities import WEEK
-from bot.agent.models.catalog import UNKNOWN_WINDOW
 from bot.config import ServiceConfig
 from tests.fakes import messages_api as api
 from tests.fakes.text_store import TextStoreInMemory

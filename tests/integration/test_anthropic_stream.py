@@ -357,15 +357,6 @@ async def test_silence_ends_at_the_configured_time(server, after):
     await model.close()
 
 
-async def test_an_overloaded_service_is_tried_again(server, closing):
-    busy = api.fails(529, "overloaded_error", retry_after_ms="1")
-    server.answers = [busy, busy, api.says("Hi")]
-    model = closing(model_on(server))
-    words, _ = await run(model)
-    assert words == "Hi"
-    assert len(server.bodies) == 3
-
-
 BUSY = api.streams(api.start(), {"type": "error", "error": {"type": "overloaded_error"}})
 
 
@@ -385,8 +376,9 @@ def _quick(monkeypatch):
         api.drops,
         api.fails(429, "rate_limit_error"),
         api.fails(503, x_should_retry="true"),
+        api.fails(529, "overloaded_error", retry_after_ms="1"),
     ],
-    ids=["overloaded within", "ends", "empty", "breaks", "refused", "rate limit", "error"],
+    ids=["busy within", "ends", "empty", "breaks", "refused", "rate limit", "error", "overloaded"],
 )
 async def test_what_goes_wrong_before_the_first_word_is_tried_three_times_in_all(server, trouble):
     model = model_on(server)

@@ -158,13 +158,6 @@ async def test_each_level_is_told_once_in_each_cycle(engine, tmp_path):
     assert current(tmp_path)["compaction_count"] == 2
 
 
-async def test_a_jump_over_both_levels_is_told_of_once(engine):
-    await talk(engine, 1)
-    (notice,) = await reaching(engine, 160_000)
-    assert notice.text.startswith("This conversation is 88 % full (160")
-    assert await reaching(engine, 165_000) == []
-
-
 @pytest.mark.parametrize(
     ("locale", "begins", "labels"),
     [
@@ -202,13 +195,6 @@ async def test_pressing_not_now_ends_notices_for_this_conversation_only(engine, 
     await command(engine, "/new")
     await talk(engine, 1)
     assert len(await reaching(engine, 126_000)) == 1
-
-
-async def test_pressing_compact_summarises(engine):
-    await talk(engine, 5)
-    (notice,) = await reaching(engine, 126_000)
-    await engine.channel.press(notice, "Compact")
-    await engine.channel.wait_until(lambda sent: sent[-1].kind == "receipt")
 
 
 @pytest.mark.parametrize("off", ["/notices off", "/notices later"])
@@ -641,20 +627,20 @@ async def test_in_a_small_window_nobody_waits_for_a_summary(
         assert brain.asked("chat")[-1].max_tokens > longest
 
 
+UNDONE = {
+    "en": ("You had undone the last summary", "older messages became a summary"),
+    "zh": ("你撤回过上一次的摘要", "已写成摘要"),
+}
+
+
 @pytest.mark.parametrize(
-    ("window", "full", "hard", "longest"),
-    [(16_000, 12_000, 14_000, 2_000), (32_000, 24_000, 28_000, 4_000)],
-)
-@pytest.mark.parametrize(
-    ("locale", "why", "done"),
-    [
-        ("en", "You had undone the last summary", "older messages became a summary"),
-        ("zh", "你撤回过上一次的摘要", "已写成摘要"),
-    ],
+    ("window", "full", "hard", "longest", "locale"),
+    [(16_000, 12_000, 14_000, 2_000, "en"), (32_000, 24_000, 28_000, 4_000, "zh")],
 )
 async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
-    tmp_path, *, window, full, hard, longest, locale, why, done
+    tmp_path, *, window, full, hard, longest, locale
 ):
+    why, done = UNDONE[locale]
     said = {"locale": locale}
     async with begun(tmp_path, Brain(input_window=window)) as engine:
         await talk(engine, 4, **said)
@@ -678,22 +664,6 @@ async def test_in_a_small_window_an_undo_lasts_until_there_is_no_room(
         assert why not in receipt.text
 
 
-async def test_an_undo_in_a_small_window_within_a_turn_counts_for_it(engine, brain):
-    brain.input_window = 16_000
-    await talk(engine, 4)
-    await reaching(engine, 12_001)
-    brain.held["chat"] = asyncio.Event()
-    brain.used = 12_500
-    asked = len(brain.asked("chat"))
-    await engine.say(f"during: {LONG}")
-    await until(lambda: len(brain.asked("chat")) > asked)
-    await engine.ask("/undo")
-    brain.held.pop("chat").set()
-    await engine.channel.wait_until(lambda _: engine.sent_to("ada")[-1] == "All right.")
-    await settled()
-    assert len(brain.asked("summary")) == 1
-
-
 async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(engine):
     await talk(engine, 5)
     await command(engine, "/compact")
@@ -704,11 +674,13 @@ async def test_who_wishes_a_summary_after_an_undo_is_not_told_why(engine):
     assert all(each.startswith("4 older messages became a summary") for each in receipts)
 
 
-async def test_an_undo_within_a_turn_counts_for_it(engine, brain):
+@pytest.mark.parametrize(("window", "full"), [(200_000, FULL), (16_000, 12_000)])
+async def test_an_undo_within_a_turn_counts_for_it(engine, brain, window, full):
+    brain.input_window = window
     await talk(engine, 4)
-    await reaching(engine, FULL + 1)
+    await reaching(engine, full + 1)
     brain.held["chat"] = asyncio.Event()
-    brain.used = FULL + 1
+    brain.used = full + 1
     asked = len(brain.asked("chat"))
     await engine.say(f"during: {LONG}")
     await until(lambda: len(brain.asked("chat")) > asked)
@@ -958,19 +930,18 @@ def _busy() -> int:
     return sum(name == "Upkeep._unfenced" for name in names)
 
 
+NO_SUMMARY = {
+    "en": ("I couldn't summarise 4 older messages", "latest messages and any earlier"),
+    "zh": ("较早的 4 条消息没能写成摘要", "最近的消息和以前的摘要都保留着"),
+}
+
+
 @pytest.mark.parametrize(
-    ("notices", "saved"), [("on", ""), ("on", "memory/2026-11-21.md:3"), ("off", "")]
+    ("notices", "saved", "locale"),
+    [("on", "", "zh"), ("on", "memory/2026-11-21.md:3", "en"), ("off", "", "en")],
 )
-@pytest.mark.parametrize(
-    ("locale", "begins", "kept"),
-    [
-        ("en", "I couldn't summarise 4 older messages", "latest messages and any earlier"),
-        ("zh", "较早的 4 条消息没能写成摘要", "最近的消息和以前的摘要都保留着"),
-    ],
-)
-async def test_a_receipt_does_not_call_a_note_a_summary(
-    engine, brain, *, notices, saved, locale, begins, kept
-):
+async def test_a_receipt_does_not_call_a_note_a_summary(engine, brain, *, notices, saved, locale):
+    begins, kept = NO_SUMMARY[locale]
     failures = [ModelContextFull()]
 
     def chat(request: Request) -> Any:

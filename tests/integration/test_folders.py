@@ -308,40 +308,35 @@ async def test_it_is_recalled_unasked_with_its_place(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("who", "sender", "room", "sees"),
+    ("who", "shown"),
     [
-        ((), "boss", "", True),
-        ((), "ada", "", False),
-        ((), "boss", "den", False),
-        (("owner",), "ada", "", False),
-        (("memory:ada",), "ada", "", True),
-        (("memory:ada",), "boss", "", True),
-        (("memory:ada",), "eve", "", False),
-        (("memory:ada",), "ada", "den", False),
-        (("memory:den",), "ada", "den", True),
-        (("memory:den",), "den", "", True),
-        (("memory:Ada",), "ada", "", False),
-        (("everyone",), "eve", "", True),
-        (("everyone",), "eve", "den", True),
+        ((), {("boss", ""): True, ("ada", ""): False, ("boss", "den"): False}),
+        (("owner",), {("ada", ""): False}),
+        (
+            ("memory:ada",),
+            {("ada", ""): True, ("boss", ""): True, ("eve", ""): False, ("ada", "den"): False},
+        ),
+        (("memory:den",), {("ada", "den"): True, ("den", ""): True}),
+        (("memory:Ada",), {("ada", ""): False}),
+        (("everyone",), {("eve", ""): True, ("eve", "den"): True}),
     ],
 )
-async def test_a_folder_is_for_whom_it_is_configured(tmp_path, who, sender, room, sees):
+async def test_a_folder_is_for_whom_it_is_configured(tmp_path, who, shown):
     scope = {"default": "allow"}
     channels = {"memory": {"group_policy": "open", "require_mention": False}}
+    tries = (
+        *("Where is the boiler?", "tool memory_search boiler"),
+        *("tool memory_get vault/boiler.md", "/memory show vault/boiler.md"),
+    )
     async with with_vault(tmp_path, *who, scope=scope, channels=channels) as engine:
-        where = {"chat": room, "chat_type": "group"} if room else {}
-        at = room or sender
-        for said in ("Where is the boiler?", "tool memory_search boiler"):
-            await engine.say(said, sender=sender, **where)
-            await engine.channel.wait_until(lambda _, at=at: bool(engine.sent_to(at)))
-            answer = engine.sent_to(at)[-1]
-            engine.channel.sent.clear()
-            assert ("in the cellar" in answer) is sees, said
-        for said in ("tool memory_get vault/boiler.md", "/memory show vault/boiler.md"):
-            await engine.say(said, sender=sender, **where)
-            await engine.channel.wait_until(lambda _, at=at: bool(engine.sent_to(at)))
-            assert ("in the cellar" in engine.sent_to(at)[-1]) is sees, said
-            engine.channel.sent.clear()
+        for (sender, room), sees in shown.items():
+            where = {"chat": room, "chat_type": "group"} if room else {}
+            at = room or sender
+            for said in tries:
+                await engine.say(said, sender=sender, **where)
+                await engine.channel.wait_until(lambda _, at=at: bool(engine.sent_to(at)))
+                assert ("in the cellar" in engine.sent_to(at)[-1]) is sees, (sender, room, said)
+                engine.channel.sent.clear()
 
 
 async def test_an_edit_is_found_at_once_and_nothing_is_written_there(tmp_path):

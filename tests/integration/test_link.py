@@ -17,7 +17,6 @@ from bot.agent.models import Request
 from bot.app import App, Parts
 from bot.channel import Address, ChannelPlugin, Inbound, ReplyTo
 from bot.errors import ChatMoved, StorageFull
-from bot.identity.view import folder_name
 from bot.messages import Text, ToolResult
 from bot.sessions import inbox
 from bot.settings import config_model
@@ -476,13 +475,6 @@ async def test_a_mention_is_answered(changes, engine):
     assert await asks(engine, text, **{"mentions_bot": False, **more}) == f"You said: {text}"
 
 
-async def test_nothing_is_open_unless_it_is_said(tmp_path):
-    async with room(tmp_path, {}) as engine:
-        await says(engine, "hello", mentions_bot=False)
-        assert await asks(engine, "hello") == DECLINED
-        assert engine.model.requests == []
-
-
 async def test_a_room_is_declined_once_a_day_in_the_same_words_and_survives_a_restart(tmp_path):
     listed = {"groups": {"den": {"allow_from": ["boss"]}}}
     async with room(tmp_path, listed) as engine:
@@ -519,15 +511,6 @@ async def test_threads_and_topics_of_a_room_are_declined_together(tmp_path):
         await says(engine, "hi", chat="parent", chat_type="channel", thread="9", mentions_bot=True)
         await engine.ask("hello")
         assert [out.address.chat for out in engine.channel.sent] == ["parent", "ada"]
-
-
-async def test_pairing_lets_nobody_in_to_a_room(tmp_path):
-    settings = {"dm_policy": "pairing", "allow_from": ["ada"], "groups": {"den": {}}}
-    settings["group_allow_from"] = ["bob"]
-    async with room(tmp_path, settings) as engine:
-        assert await engine.ask("hello") == "You said: hello"
-        assert await asks(engine, "hello") == DECLINED
-        assert await asks(engine, "hello", sender="bob") == "You said: hello"
 
 
 async def test_a_thread_is_like_the_channel_it_hangs_below_and_has_a_conversation_of_its_own(
@@ -711,21 +694,6 @@ async def test_channels_and_rooms_have_settings_of_their_own(tmp_path):
 
 
 # --- rooms keep apart -----------------------------------------------------------------------------
-
-
-async def test_two_servers_with_the_same_ids_never_meet(tmp_path):
-    def script(request: Request) -> Any:
-        if request.messages[-1].text:
-            return calls("memory_write", text=f"said {request.messages[-1].text}", path="ROOM.md")
-        return "kept"
-
-    async with room(tmp_path, model=ScriptedModel(script=script), scope=ALLOW_ALL) as engine:
-        for account in ("default", "second", "second/den"):
-            await asks(engine, f"to {account}", account=account)
-            assert len(engine.model.requests[-2].messages) == 1
-        rooms = sorted(path.parent.name for path in (tmp_path / "workspace" / "rooms").glob("*/*"))
-        names = ("memory-den", "memory/second/den", "memory/second%2Fden/den")
-        assert rooms == sorted(map(folder_name, names))
 
 
 async def test_a_room_never_sees_a_persons_memory_nor_says_who_somebody_is(tmp_path):

@@ -301,14 +301,7 @@ async def test_what_search_names_can_be_shown(tmp_path):
             assert "peanuts" in shown
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("../MEMORY.md", f"{EVE}/MEMORY.md", f"../../{EVE}/MEMORY.md", "/etc/hosts.md", "USER.md"),
-        *("memory/../MEMORY.md", "memory/link.md", "kitchen.md", "MEMORY.md/", "memory\\x.md"),
-    ],
-)
-async def test_every_other_name_is_refused_in_the_same_words(tmp_path, name):
+async def test_every_other_name_is_refused_in_the_same_words(tmp_path):
     furnish(tmp_path)
     (tmp_path / "workspace" / ADA / "memory" / "link.md").symlink_to(
         tmp_path / "workspace" / "MEMORY.md"
@@ -316,7 +309,11 @@ async def test_every_other_name_is_refused_in_the_same_words(tmp_path, name):
     async with started(tmp_path) as engine:
         missing = await engine.ask("/memory show memory/nowhere.md")
         assert missing.startswith("I couldn't do that")
-        assert await engine.ask(f"/memory show {name}") == missing
+        for name in (
+            *("../MEMORY.md", f"{EVE}/MEMORY.md", f"../../{EVE}/MEMORY.md", "/etc/hosts.md"),
+            *("USER.md", "memory/../MEMORY.md", "memory/link.md", "kitchen.md", "MEMORY.md/"),
+        ):
+            assert await engine.ask(f"/memory show {name}") == missing
 
 
 async def test_search_tells_when_a_thing_was_said_and_shows_no_marks(tmp_path, monkeypatch):
@@ -370,12 +367,12 @@ async def test_a_refusal_is_in_the_persons_language(tmp_path):
         assert answer == "没能做到：这里没有你可以读取的同名文件。"
 
 
-@pytest.mark.parametrize(
-    "command", ["/memory bogus", "/memory search", "/memory forget", "/memory search " + "x" * 501]
-)
-async def test_what_is_not_understood_is_explained(tmp_path, command):
+async def test_what_is_not_understood_is_explained(tmp_path):
+    too_long = "/memory search " + "x" * 501
     async with started(tmp_path) as engine:
-        assert "/memory forget WORDS" in await engine.ask(command)
+        for command in ("/memory bogus", "/memory search", "/memory forget", too_long):
+            assert "/memory forget WORDS" in await engine.ask(command)
+        assert "/whosees TEXT" in await engine.ask("/whosees")
 
 
 async def test_a_conversation_without_memory_says_so(tmp_path):
@@ -534,13 +531,13 @@ async def test_a_question_is_answered_by_who_asked_it_alone(tmp_path, place):
         assert "Forgotten:" in await command("/memory forget yes", "ada")
 
 
-@pytest.mark.parametrize("no", ["no", "No", "取消"])
-async def test_no_takes_the_question_back(tmp_path, no):
+async def test_no_takes_the_question_back(tmp_path):
     furnish(tmp_path)
     async with started(tmp_path) as engine:
-        await engine.ask("/memory forget peanuts")
-        assert await engine.ask(f"/memory forget {no}") == "Nothing was forgotten."
-        assert "nothing to confirm" in await engine.ask("/memory forget yes")
+        for no in ("no", "No", "取消"):
+            await engine.ask("/memory forget peanuts")
+            assert await engine.ask(f"/memory forget {no}") == "Nothing was forgotten."
+            assert "nothing to confirm" in await engine.ask("/memory forget yes")
         assert PEANUTS in (tmp_path / "workspace" / ADA / "MEMORY.md").read_text()
 
 
@@ -601,11 +598,6 @@ async def test_whosees_names_places_and_conversations(tmp_path, locale, seen, ev
         assert ("in none of your files" if locale == "en" else "都没有这些词") in nothing
 
 
-async def test_whosees_needs_words(tmp_path):
-    async with started(tmp_path) as engine:
-        assert "/whosees TEXT" in await engine.ask("/whosees")
-
-
 # --- GET /api/memory/search ----------------------------------------------------------------------
 
 
@@ -632,26 +624,19 @@ async def test_the_page_answers_with_passages_and_how_they_were_found(tmp_path):
             assert [hit["path"] for hit in found["results"]] == ["shared/kitchen.md"]
 
 
-@pytest.mark.parametrize(
-    ("query", "status"),
-    [
-        *((f"?q={q}", 400) for q in ("", "%20%20", "x" * 2_001)),
-        *((f"?q=x&k={k}", 400) for k in ("0", "51", "-1", "1.5", "many", "", "٣", "9" * 400)),
-        *(
-            (f"?q=peanuts&space={space}", 404)
-            for space in (ADA, EVE, "people", "rooms/memory-den", "..", "MAIN", "main%23private")
-        ),
-    ],
-)
-async def test_the_page_refuses_what_it_cannot_answer(tmp_path, query, status):
+async def test_the_page_refuses_what_it_cannot_answer(tmp_path):
     furnish(tmp_path)
-    async with (
-        page(tmp_path) as url,
-        aiohttp.ClientSession() as client,
-        client.get(f"{url}{query}") as answer,
-    ):
-        assert answer.status == status
-        assert set(await answer.json()) == {"error"}
+    spaces = (ADA, EVE, "people", "rooms/memory-den", "..", "MAIN", "main%23private")
+    refused = {
+        **{f"?q={q}": 400 for q in ("", "%20%20", "x" * 2_001)},
+        **{f"?q=x&k={k}": 400 for k in ("0", "51", "-1", "1.5", "many", "", "٣", "9" * 400)},
+        **{f"?q=peanuts&space={space}": 404 for space in spaces},
+    }
+    async with page(tmp_path) as url, aiohttp.ClientSession() as client:
+        for query, status in refused.items():
+            async with client.get(f"{url}{query}") as answer:
+                assert (query, answer.status) == (query, status)
+                assert set(await answer.json()) == {"error"}
 
 
 async def test_the_page_needs_the_token_where_there_is_one(tmp_path):
@@ -764,34 +749,10 @@ async def built(tmp_path: Path) -> Path:
     return folder
 
 
-def partitions_of_ada(folder: Path) -> list[str]:
-    connection = apsw.Connection(str(folder / "index.db"))
-    (table,) = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE name LIKE 'partitions!_%' ESCAPE '!'"
-    )
-    names = [str(row[0]) for row in connection.execute(f"SELECT name FROM {table[0]}")]
-    connection.close()
-    return [name for name in names if "ada" in name]
-
-
-async def test_only_what_was_made_of_others_texts_stays(tmp_path):
+async def test_erasing_leaves_no_index_and_no_vector(tmp_path):
     folder = await built(tmp_path)
-    theirs = partitions_of_ada(folder)
-    assert theirs
     known = [hashes_of("MEMORY.md", text) for text in (OWNERS, ADAS, BEFORE)]
     assert cached(folder) == set.union(*known)
-    leave_folder(folder, theirs)
-    assert cached(folder) == known[0]
-    assert not (folder / "index.db").exists()
-
-
-@pytest.mark.parametrize("left", [None, b"no database at all"])
-async def test_where_nothing_tells_whose_they_are_no_vector_stays(tmp_path, left):
-    folder = await built(tmp_path)
-    theirs = partitions_of_ada(folder)
-    (folder / "index.db").unlink()
-    if left is not None:
-        (folder / "index.db").write_bytes(left)
-    leave_folder(folder, theirs)
-    assert cached(folder) == set()
-    leave_folder(tmp_path / "none", theirs)
+    leave_folder(folder)
+    assert not [*folder.glob("*.db*")]
+    leave_folder(tmp_path / "none")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.file_rows import FileStore
-from bot.memory.index.schema import load_vec
 from bot.memory.memory import Memory
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
@@ -30,10 +29,6 @@ from tests.support import Engine, FakeClock, make_config, pause, settings_of, wr
 
 MAIN = ("main", "shared")
 ADA = f"people/{folder_name('memory:ada')}"
-
-
-def no_extension(_connection: apsw.Connection) -> None:
-    raise ImportError("no sqlite-vec here")
 
 
 class Folder:
@@ -61,7 +56,6 @@ class Folder:
     async def index(
         self,
         embedder: Embedder | None = None,
-        extension: Callable[[apsw.Connection], None] = load_vec,
         **config: Any,
     ) -> AsyncIterator[MemoryIndex]:
         index = MemoryIndex.in_folder(
@@ -70,7 +64,6 @@ class Folder:
             self.files,
             embedder or HashEmbedder(),
             FakeClock(),
-            extension=extension,
         )
         await index.start()
         await index.sync("test")
@@ -226,7 +219,7 @@ async def test_an_index_with_one_damaged_table_is_built_again_after_a_start(fold
 
 
 async def test_an_index_locked_by_another_program_is_searched_and_told(folder, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.schema.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.queries.BUSY_TIMEOUT_MS", 20)
     folder.write("memory/a.md", "peanuts are out")
     async with folder.index() as index:
         with locked(folder.live):
@@ -325,28 +318,6 @@ async def test_a_disk_that_is_full_from_the_start_still_finds_words(tmp_path, fo
             assert (await index.search("peanuts", MAIN)).mode == "vector+keyword"
 
 
-async def test_without_sqlite_vec_all_is_found_and_with_it_again_too(folder):
-    for number in range(40):
-        folder.write(f"memory/{number}.md", f"peanuts number n{number}\n")
-    async with folder.index(extension=no_extension) as index:
-        answer = await index.search("n7", MAIN)
-        assert (found(answer)[0], answer.mode) == ("memory/7.md", "vector+keyword")
-        assert any("sqlite-vec" in why for why in (await index.status()).degraded)
-        probe = await index.probe_vectors()
-        assert not probe.ok
-    async with folder.index(text_weight=0) as index:  # its table was not written then
-        answer = await index.search("n7", MAIN)
-        assert (found(answer)[0], answer.mode) == ("memory/7.md", "vector")
-    async with folder.index(extension=no_extension) as index:
-        folder.write("memory/7.md", "oolong is in")
-        await index.sync("test")
-    async with folder.index(text_weight=0) as index:  # as many vectors as before, but not the same
-        answer = await index.search("oolong is in", MAIN)
-        assert (found(answer)[0], answer.mode) == ("memory/7.md", "vector")
-        assert (await index.probe_vectors()).ok
-        await healthy(index)
-
-
 # --- the embedder --------------------------------------------------------------------------------
 
 
@@ -436,7 +407,7 @@ async def test_searches_during_a_rebuild_see_the_whole_old_index(folder):
         pass
     embedder = HashEmbedder(model="another")
     async with folder.index() as index:
-        for part in (index, index._searches, index._writer.rows, index._writer._builder):
+        for part in (index, index._searches, index._writer.rows, index._writer):
             part._embedder = embedder
         embedder.gate = asyncio.Event()
         rebuilding = asyncio.create_task(index.sync("test"))
@@ -701,16 +672,6 @@ def remote_to(api: embeddings_api.EmbeddingsApi, **options: Any) -> dict[str, An
     return {"provider": "openai", "model": "m", "base_url": api.base_url, **options}
 
 
-async def test_the_engine_says_that_sqlite_vec_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(MemoryIndex.in_folder.__func__.__kwdefaults__, "extension", no_extension)
-    monkeypatch.setattr("bot.memory.embed.make", lambda *_given: HashEmbedder())
-    furnish(tmp_path)
-    async with served(tmp_path, is_indexed=True, embedder={"provider": "multilingual"}) as engine:
-        assert "allergic to peanuts" in await searched(engine)
-        for words in await told(engine):
-            assert "sqlite-vec cannot be loaded" in words
-
-
 async def test_the_engine_says_that_the_embedding_server_fails_and_when_it_is_back(tmp_path):
     furnish(tmp_path)
     async with embeddings_api.running(embeddings_api.status(401)) as api:
@@ -777,7 +738,7 @@ async def recovery(engine: Engine) -> None:
 def _restless(monkeypatch):
     """Every search asks for a sync, and a locked file is not waited for."""
     monkeypatch.setattr("bot.memory.index.service.REST", 0.0)
-    monkeypatch.setattr("bot.memory.index.schema.BUSY_TIMEOUT_MS", 20)
+    monkeypatch.setattr("bot.memory.index.queries.BUSY_TIMEOUT_MS", 20)
 
 
 @pytest.mark.usefixtures("_restless")

@@ -16,7 +16,7 @@ from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.schema import live
+from bot.memory.index.queries import LARGE, live
 from bot.memory.index.search import ASKED
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
@@ -98,27 +98,26 @@ async def test_a_watched_file_is_indexed_by_itself(tmp_path, note, monkeypatch):
 
 
 async def test_what_was_removed_does_not_stand_in_the_way_of_what_is_there(tmp_path):
-    def missing(connection):
-        raise ImportError
-
     memory = MemoryIndex.in_folder(
         settings_of(memory={"watch": False, "text_weight": 0.0}),
         FolderNotes(tmp_path / "workspace"),
         tmp_path / "index",
         HashEmbedder(),
         FakeClock(),
-        extension=missing,  # signs are kept in memory, as those of many chunks are
     )
     await memory.start()
     said = "the cat sleeps on the sofa"
     gone = [Document("talk:ada", f"s.{n}", said, 1) for n in range(400)]
+    others = [Document("talk:ada", f"o.{n}", f"tea number n{n}", 1) for n in range(LARGE)]
     try:
-        await memory.add_documents([*gone, Document("talk:ada", "here", f"{said} today", 1)])
+        here = Document("talk:ada", "here", f"{said} today", 1)
+        await memory.add_documents([*gone, *others, here])
         for _ in range(4):  # every reader knows all of them
             await memory.search(said, ("talk:ada",))
         await memory.remove_documents([(each.partition, each.id) for each in gone])
         for _ in range(4):
-            assert paths(await memory.search(said, ("talk:ada",))) == ["here"]
+            answer = await memory.search(said, ("talk:ada",))
+            assert (paths(answer)[0], answer.mode) == ("here", "vector")
     finally:
         await memory.close()
 

@@ -13,7 +13,7 @@ from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.engine import Generation
-from bot.memory.index.schema import live, load_vec, run, tables
+from bot.memory.index.queries import live, run, tables
 from bot.testing import HashEmbedder
 from tests.proofs.rounds import rounds
 from tests.support import FakeClock, settings_of, write_file
@@ -33,7 +33,6 @@ def damage(folder) -> list[str]:
     found: list[str] = []
     for path in sorted(folder.glob("*.db")):
         connection = apsw.Connection(str(path))
-        load_vec(connection)
         found += [f"{path.name}: {row[0]}" for row in run(connection, "PRAGMA integrity_check")]
         if path.name == "index.db":
             generation = live(connection)
@@ -58,10 +57,8 @@ def _disagreements(connection: apsw.Connection, generation: Generation) -> list[
 
     chunks = ids("chunks@", "id")
     found = [] if ids("chunks_text@") == chunks else ["chunks_text: other chunks"]
-    with_bits = ids("chunks@ WHERE bits IS NOT NULL", "id")
-    named = tables(generation, "SELECT 1 FROM sqlite_master WHERE name = 'chunks_vectors@'")
-    if run(connection, named) and ids("chunks_vectors@") != with_bits:
-        found.append("chunks_vectors: other chunks")
+    if ids("chunks@ WHERE (vectors IS NULL) <> (signs IS NULL)", "id"):
+        found.append("vectors without signs")
     if ids("chunks@", "source") - ids("sources@", "id"):
         found.append("chunks without a source")
     counted = run(

@@ -593,7 +593,7 @@ async def test_what_is_no_note_is_refused(me, text):
 
 async def test_a_note_that_cannot_be_written_back_is_not_opened(owner, me):
     write_file(me.folder / "memory" / "latin.md", b"- caf\xe9\n")
-    (me.folder / "memory" / "huge.md").write_bytes(b"- x\n" * 300_000)
+    (me.folder / "memory" / "huge.md").write_bytes(b"- %b\n" % (b"x" * 60) * 20_000)
     (me.folder / "memory" / "linked.md").symlink_to(owner.folder / "AGENTS.md")
     assert (await me.get("memory/edit", path="memory/latin.md"))[0] == 409
     assert (await me.get("memory/edit", path="memory/huge.md"))[0] == 409

@@ -178,16 +178,6 @@ def transaction(connection: psycopg.Connection[Any]) -> PostgresTransaction:
     return PostgresTransaction(connection, Signals(), fulltext.Words())
 
 
-def test_an_extension_that_is_not_there_is_named(postgres_url):
-    with psycopg.connect(postgres_url) as connection:
-        tx = transaction(connection)
-        with pytest.raises(StorageError, match='does not have the extension "no_such_thing"'):
-            postgres_schema.extension(tx, "no_such_thing")
-        connection.rollback()
-        postgres_schema.extension(tx, "vector")
-        postgres_schema.extension(tx, "vector")
-
-
 # --- roles ----------------------------------------------------------------------------------------
 
 
@@ -290,15 +280,6 @@ async def test_a_right_that_is_missing_is_named_with_the_statement_that_mends_it
     with pytest.raises(StorageError, match="permission denied for table sessions"):
         await running.write(talk)
     await running.close()
-
-
-def test_a_role_that_may_not_make_an_extension_is_told_the_statement(roles):
-    _, runner, there = roles
-    run(there, "DROP EXTENSION vector")
-    with closing(psycopg.connect(runner)) as connection:
-        tx = transaction(connection)
-        with pytest.raises(StorageError, match=r"may not make the .*: CREATE EXTENSION vector;"):
-            postgres_schema.extension(tx, "vector")
 
 
 # --- poolers --------------------------------------------------------------------------------------

@@ -347,13 +347,13 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("endpoint", REFUSED)
-async def test_addresses_that_are_not_public_are_refused(tmp_path, endpoint):
+async def test_addresses_that_are_not_public_are_refused(tmp_path):
     async with beside(tmp_path) as database:
         program = Program(database, PushService(), pushing.PUBLIC)
         async with program.served(), program.client() as client:
-            body = PushBrowser(endpoint).subscription()
-            assert await subscribed(client, body) == 400
+            for endpoint in REFUSED:
+                body = PushBrowser(endpoint).subscription()
+                assert (endpoint, await subscribed(client, body)) == (endpoint, 400)
             assert await program.known() == []
             body = PushBrowser("https://push.example/1").subscription()
             assert await subscribed(client, body) == 200
@@ -384,24 +384,17 @@ async def test_nobody_is_followed_elsewhere(program):
     assert [pushed.path for pushed in program.service.pushed] == ["/push/one"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"null",
-        b"{}",
-        b'{"endpoint": 7, "keys": {"p256dh": "", "auth": ""}}',
-        b'{"endpoint": "https://push.example/1", "keys": []}',
-        b'{"endpoint": "https://push.example/1", "keys": {"p256dh": "AAAA", "auth": "AAAA"}}',
-        b'{"endpoint": "https://push.example/1", "keys": {"p256dh": null, "auth": "AAAA"}}',
-        b"\xff\xfe",
-        b"[" * 10_000,
-    ],
-)
-async def test_what_no_browser_sends_is_refused(program, body):
-    async with program.client() as client, client.post("api/push", data=body) as answer:
-        assert answer.status == 400
+async def test_what_no_browser_sends_is_refused(program):
+    async with program.client() as client:
+        for body in (
+            *(b"", b"[]", b"null", b"{}", b"\xff\xfe", b"[" * 10_000),
+            b'{"endpoint": 7, "keys": {"p256dh": "", "auth": ""}}',
+            b'{"endpoint": "https://push.example/1", "keys": []}',
+            b'{"endpoint": "https://push.example/1", "keys": {"p256dh": "AAAA", "auth": "AAAA"}}',
+            b'{"endpoint": "https://push.example/1", "keys": {"p256dh": null, "auth": "AAAA"}}',
+        ):
+            async with client.post("api/push", data=body) as answer:
+                assert (body, answer.status) == (body, 400)
     assert await program.known() == []
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from PIL import Image
 
 from bot.agent.models import Reply, Request
@@ -66,26 +65,23 @@ async def sent(engine: Engine, text: str = "please", **changes: Any) -> tuple[At
     return tuple(file for piece in engine.channel.sent for file in piece.attachments)
 
 
-@pytest.mark.parametrize(
-    ("name", "called", "mime"),
-    [
-        ("trip.csv", "trip.csv", "text/csv"),
-        ("notes.md", "notes.md", "text/markdown"),
-        ("page.html", "page.txt", "text/plain"),
-        ("run.svg", "run.txt", "text/plain"),
-        ("../../etc/passwd", "etc passwd.txt", "text/plain"),
-        ("行程.csv", "行程.csv", "text/csv"),
-        ("\u202egpj.txt", "gpj.txt", "text/plain"),
-        ("?", "file.txt", "text/plain"),
-    ],
-)
-async def test_what_it_writes_comes_with_the_reply_as_plain_text(tmp_path, name, called, mime):
-    model = sending({"name": name, "text": "a,b\n1,2"})
-    async with running(tmp_path, model=model, channel=channel()) as engine:
-        (file,) = await sent(engine)
-        assert (file.name, file.mime, file.data) == (called, mime, b"a,b\n1,2")
-        assert engine.channel.sent[-1].text == "Here."
-        assert len(engine.channel.sent) == 1
+async def test_what_it_writes_comes_with_the_reply_as_plain_text(tmp_path):
+    async with running(tmp_path, channel=channel()) as engine:
+        for name, called, mime in (
+            ("trip.csv", "trip.csv", "text/csv"),
+            ("notes.md", "notes.md", "text/markdown"),
+            ("page.html", "page.txt", "text/plain"),
+            ("run.svg", "run.txt", "text/plain"),
+            ("../../etc/passwd", "etc passwd.txt", "text/plain"),
+            ("行程.csv", "行程.csv", "text/csv"),
+            ("\u202egpj.txt", "gpj.txt", "text/plain"),
+            ("?", "file.txt", "text/plain"),
+        ):
+            engine.channel.sent.clear()
+            engine.model.script = sending({"name": name, "text": "a,b\n1,2"}).script
+            (file,) = await sent(engine)
+            assert (file.name, file.mime, file.data) == (called, mime, b"a,b\n1,2")
+            assert [piece.text for piece in engine.channel.sent] == ["Here."]
 
 
 async def test_a_file_without_a_word_goes_out_alone(tmp_path):
@@ -124,33 +120,36 @@ async def test_a_picture_of_an_earlier_message_is_found_by_its_name(tmp_path):
         assert file.data.startswith(b"\xff\xd8")
 
 
-@pytest.mark.parametrize(
-    ("call", "why"),
-    [
-        ({"name": "a.txt"}, "either 'text' or 'source'"),
-        ({"name": "a.txt", "text": "x", "source": "y"}, "either 'text' or 'source'"),
-        ({"name": " ", "text": "x"}, "'name' is empty"),
-        ({"name": "x" * (MAX_NAME + 1), "text": "x"}, "at most"),
-        ({"name": "a", "source": "nothing.png"}, "no such file here; there are: none"),
-        ({"name": "a", "source": "a-0123456789ab"}, "Error"),
-        ({"name": "a.txt", "text": "é" * 150_000, "x": 1}, "unknown argument"),
-    ],
-)
-async def test_what_cannot_be_sent_says_why_and_nothing_is(tmp_path, call, why):
-    async with running(tmp_path, model=sending(call, answer=""), channel=channel()) as engine:
-        assert await sent(engine) == ()
-        assert why in engine.channel.sent[-1].text
+async def test_what_cannot_be_sent_says_why_and_nothing_is(tmp_path):
+    async with running(tmp_path, channel=channel()) as engine:
+        for call, why in (
+            ({"name": "a.txt"}, "either 'text' or 'source'"),
+            ({"name": "a.txt", "text": "x", "source": "y"}, "either 'text' or 'source'"),
+            ({"name": " ", "text": "x"}, "'name' is empty"),
+            ({"name": "x" * (MAX_NAME + 1), "text": "x"}, "at most"),
+            ({"name": "a", "source": "nothing.png"}, "no such file here; there are: none"),
+            ({"name": "a", "source": "a-0123456789ab"}, "Error"),
+            ({"name": "a.txt", "text": "é" * 150_000, "x": 1}, "unknown argument"),
+        ):
+            engine.model.script = sending(call, answer="").script
+            assert await sent(engine) == ()
+            assert why in engine.channel.sent[-1].text
 
 
 async def test_size_and_number_are_bounded(tmp_path):
     big = Media("document", "big.bin", "application/octet-stream", ref="r1")
-    many = [{"name": f"{n}.txt", "text": "x"} for n in range(MOST_FILES + 1)]
-    model = sending({"name": "b", "source": "big.bin"}, *many, answer="")
-    kept = channel(r1=b"x" * (MOST_BYTES + 1))
+    full = Media("document", "full.bin", "application/octet-stream", ref="r2")
+    many = [
+        {"name": f"{n}.txt", "text": text} for n, text in enumerate(["four", *"x" * MOST_FILES])
+    ]
+    files = ({"name": "b", "source": media.name} for media in (big, full))
+    model = sending(*files, *many, answer="")
+    kept = channel(r1=b"x" * (MOST_BYTES + 1), r2=b"x" * (MOST_BYTES - MOST_FILES + 1))
     async with running(tmp_path, model=model, channel=kept) as engine:
-        assert len(await sent(engine, media=(big,))) == MOST_FILES
+        assert len(await sent(engine, media=(big, full))) == MOST_FILES
         words = engine.channel.sent[-1].text
         assert "cannot be fetched" in words
+        assert "it has 4 bytes, and there is room for 3" in words
         assert f"{MOST_FILES} files at most" in words
 
 

@@ -450,7 +450,8 @@ async def test_rooms_it_does_not_listen_in_are_not_read(fake, engine):
     assert [each["channel"] for each in fake.called("conversations.history")] == ["DU7"]
 
 
-async def test_history_that_slack_refuses_or_puts_off_holds_nothing_up(fake, engine):
+async def test_history_that_slack_refuses_or_puts_off_holds_nothing_up(fake, engine, monkeypatch):
+    monkeypatch.setattr("bot.channel.kit.client.LATER", 0.01)
     async with running(engine, settings(fake)):
         await fake.say("U7", "one")
         await fake.wait_for(lambda: fake.connections == 1)

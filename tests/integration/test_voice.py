@@ -180,30 +180,25 @@ async def test_the_service_gets_the_key_the_model_and_the_language(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"status": 500}, "speech recognition isn't working"),
-        ({"status": 429}, "speech recognition isn't working"),
-        ({"status": 401}, "the speech service rejects my requests"),
-        ({"status": 404}, "the speech service rejects my requests"),
-        ({"status": 302}, "the speech service rejects my requests"),
-        ({"status": 400}, "the speech service did not accept this recording"),
-        ({"status": 413}, "it is too long"),
-        ({"answer": b"<html>"}, "speech recognition isn't working"),
-        ({"answer": [1]}, "speech recognition isn't working"),
-        ({"answer": b"[" * 100_000}, "speech recognition isn't working"),
-        ({"answer": {"text": 7}}, "speech recognition isn't working"),
-        ({"answer": {"text": "x" * 2_000_000}}, "speech recognition isn't working"),
-        ({"answer": {"text": "  "}}, "I couldn't make out any words"),
-    ],
-)
-async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_path, changes, why):
-    async with hearing(tmp_path, **changes) as (_, engine):
-        blocks, reply = await said(engine, text="listen")
-        assert any("could not be made out" in b.text for b in blocks)
-        assert f"I couldn't understand your voice message ({why}" in reply
-        assert blocks[-1] == Text("listen", origin="person")
+BROKEN = "speech recognition isn't working"
+NOT_UNDERSTOOD = [
+    *((status, "", BROKEN) for status in (500, 429)),
+    *((status, "", "the speech service rejects my requests") for status in (401, 404, 302)),
+    (400, "", "the speech service did not accept this recording"),
+    (413, "", "it is too long"),
+    *((200, answer, BROKEN) for answer in (b"<html>", [1], b"[" * 100_000, {"text": 7})),
+    (200, {"text": "x" * 2_000_000}, BROKEN),
+    (200, {"text": "  "}, "I couldn't make out any words"),
+]
+
+
+async def test_what_was_not_understood_is_said_and_the_message_is_answered(tmp_path):
+    async with hearing(tmp_path) as (server, engine):
+        for server.status, server.answer, why in NOT_UNDERSTOOD:
+            blocks, reply = await said(engine, text="listen")
+            assert any("could not be made out" in b.text for b in blocks)
+            assert f"I couldn't understand your voice message ({why}" in reply
+            assert blocks[-1] == Text("listen", origin="person")
 
 
 def aloud(server, **changes):
@@ -256,9 +251,11 @@ async def test_whoever_speaks_is_answered_in_words_and_then_aloud(tmp_path):
         assert [asked["input"] for asked in server.said] == ["Done. See the list.", "Fine."]
 
 
-@pytest.mark.parametrize("model", ["silent", "failing", "code only"])
-async def test_what_is_no_answer_is_not_said(tmp_path, model):
+@pytest.mark.parametrize("model", ["no voice", "silent", "failing", "code only"])
+async def test_what_is_no_answer_is_not_said_nor_where_nothing_can_be(tmp_path, model):
+    channel = VoiceChannel() if model == "no voice" else Speaking()
     script = {
+        "no voice": lambda _: "Fine.",
         "silent": lambda _: "NO_REPLY",
         "failing": lambda _: ModelNotFound(),
         "code only": lambda _: "![](https://example.org/a.png)",
@@ -266,7 +263,7 @@ async def test_what_is_no_answer_is_not_said(tmp_path, model):
     async with (
         listening() as server,
         running(
-            tmp_path, channel=Speaking(), model=ScriptedModel(script=script), **aloud(server)
+            tmp_path, channel=channel, model=ScriptedModel(script=script), **aloud(server)
         ) as engine,
     ):
         await engine.channel.push(replace(engine.message(""), media=(VOICE,)))
@@ -315,20 +312,15 @@ async def test_it_is_seen_at_the_start_that_nobody_could_speak(tmp_path):
             make_config(tmp_path, speech={"reply": "voice", **section})
 
 
-@pytest.mark.parametrize("error", [SendRefused("gone"), RuntimeError("a fault of the channel")])
-async def test_a_recording_that_cannot_be_fetched_is_said(tmp_path, error):
-    async with hearing(tmp_path, channel=VoiceChannel(recording=error)) as (server, engine):
-        _, reply = await said(engine)
-        assert "I couldn't fetch it" in reply
-        assert server.asked == []
-
-
-async def test_a_recording_too_large_is_never_fetched(tmp_path):
+async def test_a_recording_that_cannot_be_fetched_or_is_too_large_is_said(tmp_path):
     channel = VoiceChannel()
-    async with hearing(tmp_path, channel=channel) as (_, engine):
+    async with hearing(tmp_path, channel=channel) as (server, engine):
         _, reply = await said(engine, replace(VOICE, size=2_000_000_000))
-        assert "too large" in reply
-        assert channel.fetched == 0
+        assert ("too large" in reply, channel.fetched) == (True, 0)
+        for channel.recording in (SendRefused("gone"), RuntimeError("a fault of the channel")):
+            _, reply = await said(engine)
+            assert "I couldn't fetch it" in reply
+        assert server.asked == []
 
 
 async def test_a_service_that_never_answers_holds_up_nothing(tmp_path):
@@ -426,22 +418,20 @@ async def test_what_somebody_else_said_is_not_the_persons_own(tmp_path):
         assert "🎙" not in reply
 
 
-@pytest.mark.parametrize(
-    "media",
-    [
-        replace(VOICE, kind="audio", name="talk.mp3"),
-        replace(VOICE, kind="document", name="talk.m4a", mime="audio/mp4"),
-    ],
-)
-async def test_what_is_said_in_an_audio_file_is_information(tmp_path, media):
+async def test_what_is_said_in_an_audio_file_is_information(tmp_path):
     async with hearing(tmp_path) as (server, engine):
-        blocks, reply = await said(engine, media, text="what is this?")
-        assert "> Bo wants to buy milk." in heard(blocks)
-        assert blocks[-1] == Text("what is this?", origin="person")
-        assert "🎙" not in reply
-        server.status = 500
-        _, reply = await said(engine, media, text="and this?")
-        assert f"couldn't look at `{media.name}` (speech recognition" in reply
+        for media in (
+            replace(VOICE, kind="audio", name="talk.mp3"),
+            replace(VOICE, kind="document", name="talk.m4a", mime="audio/mp4"),
+        ):
+            server.status = 200
+            blocks, reply = await said(engine, media, text="what is this?")
+            assert "> Bo wants to buy milk." in heard(blocks)
+            assert blocks[-1] == Text("what is this?", origin="person")
+            assert "🎙" not in reply
+            server.status = 500
+            _, reply = await said(engine, media, text="and this?")
+            assert f"couldn't look at `{media.name}` (speech recognition" in reply
 
 
 async def test_what_was_understood_is_kept_when_the_turn_fails_and_over_a_restart(
@@ -564,15 +554,16 @@ async def sent(engine, *media: Media, text="look", **fields):
     return engine.model.requests[-1].messages[-1].blocks
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
-async def test_a_picture_is_shown_small_enough_to_look_at(tmp_path, mode):
-    channel = FileChannel(files={"ref-1": picture(mode=mode)})
+async def test_a_picture_is_shown_small_enough_to_look_at(tmp_path):
+    channel = FileChannel()
     async with running(tmp_path, channel=channel) as engine:
-        blocks = await sent(engine, PHOTO)
-        (shown,) = [block for block in blocks if isinstance(block, Picture)]
-        decoded = Image.open(io.BytesIO(base64.b64decode(shown.data)))
-        assert (decoded.format, max(decoded.size)) == ("JPEG", decoding.SIDE)
-        assert blocks[-1] == Text("look", origin="person")
+        for mode in ("RGB", "RGBA", "L", "P"):
+            channel.files["ref-1"] = picture(mode=mode)
+            blocks = await sent(engine, PHOTO)
+            (shown,) = [block for block in blocks if isinstance(block, Picture)]
+            decoded = Image.open(io.BytesIO(base64.b64decode(shown.data)))
+            assert (decoded.format, max(decoded.size)) == ("JPEG", decoding.SIDE)
+            assert blocks[-1] == Text("look", origin="person")
 
 
 async def test_a_picture_is_shown_again_after_a_restart(tmp_path):
@@ -606,25 +597,24 @@ async def test_a_long_text_is_cut_and_can_be_read_on(tmp_path):
         assert len(note.text) < 120_000
 
 
-@pytest.mark.parametrize(
-    ("media", "content"),
-    [
-        (PHOTO, b"no picture at all"),
-        (PHOTO, picture()[:200]),
-        (PHOTO, SendTransient("later")),
-        (PHOTO, SendRefused("gone")),
-        (PHOTO, RuntimeError("a fault of the channel")),
-        (NOTES, b"x" * (module.MOST_TEXT + 1)),
-        (NOTES, SendRefused("gone")),
-    ],
-)
-async def test_what_cannot_be_read_is_named_and_the_message_is_answered(tmp_path, media, content):
-    async with running(tmp_path, channel=FileChannel(files={media.ref: content})) as engine:
-        blocks = await sent(engine, media)
-        assert not any(isinstance(block, Picture) for block in blocks)
-        words = " ".join(b.text for b in blocks if isinstance(b, Text))
-        assert "I couldn't" in words or "too large" in words
-        assert media.name in words
+async def test_what_cannot_be_read_is_named_and_the_message_is_answered(tmp_path):
+    channel = FileChannel()
+    async with running(tmp_path, channel=channel) as engine:
+        for media, content in (
+            (PHOTO, b"no picture at all"),
+            (PHOTO, picture()[:200]),
+            (PHOTO, SendTransient("later")),
+            (PHOTO, SendRefused("gone")),
+            (PHOTO, RuntimeError("a fault of the channel")),
+            (NOTES, b"x" * (module.MOST_TEXT + 1)),
+            (NOTES, SendRefused("gone")),
+        ):
+            channel.files[media.ref] = content
+            blocks = await sent(engine, media)
+            assert not any(isinstance(block, Picture) for block in blocks)
+            words = " ".join(b.text for b in blocks if isinstance(b, Text))
+            assert "I couldn't" in words or "too large" in words
+            assert media.name in words
 
 
 async def test_a_file_that_takes_too_long_holds_up_nothing(tmp_path, monkeypatch):
@@ -730,14 +720,14 @@ async def test_an_answered_file_that_is_gone_is_told(tmp_path):
         assert "`cat.jpg`" in engine.sent_to("ada")[0]
 
 
-@pytest.mark.parametrize(("minutes", "is_seen"), [(1, True), (10, False)])
-async def test_a_photo_posted_just_before_a_mention_is_meant_by_it(tmp_path, minutes, is_seen):
-    channel = FileChannel(files={"ref-1": picture()})
+async def test_a_photo_posted_just_before_a_mention_is_meant_by_it(tmp_path):
+    channel = FileChannel(files={"ref-1": picture((30, 20))})
     async with running(tmp_path, channel=channel) as engine:
-        at = engine.message("").sent_at
-        before = Heard("Bob", "[attached: photo]", at - minutes * 60_000, (PHOTO,))
-        blocks = await sent(engine, text="what is this?", heard=(before,))
-        assert any(isinstance(block, Picture) for block in blocks) is is_seen
+        for minutes, is_seen in ((1, True), (10, False)):
+            at = engine.message("").sent_at
+            before = Heard("Bob", "[attached: photo]", at - minutes * 60_000, (PHOTO,))
+            blocks = await sent(engine, text="what is this?", heard=(before,))
+            assert any(isinstance(block, Picture) for block in blocks) is is_seen
 
 
 # --- documents -----------------------------------------------------------------------------------
@@ -767,10 +757,12 @@ async def test_documents_are_quoted_as_information_and_never_as_the_persons_word
         assert "memory_search" not in listed
 
 
-@pytest.mark.parametrize("content", [b"name,age\nAda,36\n", xlsx_of("name")])
-async def test_a_table_is_read_as_what_it_is(tmp_path, content):
-    async with running(tmp_path, channel=FileChannel(files={"ref-6": content})) as engine:
-        assert "name" in quoted(await sent(engine, CSV))
+async def test_a_table_is_read_as_what_it_is(tmp_path):
+    channel = FileChannel()
+    async with running(tmp_path, channel=channel) as engine:
+        for content in (b"name,age\nAda,36\n", xlsx_of("name")):
+            channel.files["ref-6"] = content
+            assert "name" in quoted(await sent(engine, CSV))
 
 
 async def test_a_long_document_is_cut_and_can_be_read_on(tmp_path):
@@ -794,21 +786,20 @@ async def test_a_document_too_large_is_never_fetched(tmp_path):
         assert "couldn't look at `report.pdf` (it is too large)" in reply
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"%PDF-1.7 and no more", "couldn't read it"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "save it as docx"),
-        (b"MZ\x90\0\x03", "doesn't match its name"),
-        (pdf_of(""), "send photos of its pages"),
-        (changed(docx_of("x"), {"word/document.xml": b"<document>"}), "couldn't read it"),
-    ],
-)
-async def test_what_cannot_be_read_is_said_and_the_message_is_answered(tmp_path, content, said):
-    async with running(tmp_path, channel=FileChannel(files={"ref-4": content})) as engine:
-        blocks = await sent(engine, PDF)
-        assert said in engine.sent_to("ada")[0]
-        assert blocks[-1] == Text("look", origin="person")
+async def test_what_cannot_be_read_is_said_and_the_message_is_answered(tmp_path):
+    channel = FileChannel()
+    async with running(tmp_path, channel=channel) as engine:
+        for content, said in (
+            (b"%PDF-1.7 and no more", "couldn't read it"),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 600, "save it as docx"),
+            (b"MZ\x90\0\x03", "doesn't match its name"),
+            (pdf_of(""), "send photos of its pages"),
+            (changed(docx_of("x"), {"word/document.xml": b"<document>"}), "couldn't read it"),
+        ):
+            channel.files["ref-4"] = content
+            blocks = await sent(engine, PDF)
+            assert said in engine.sent_to("ada")[-1]
+            assert blocks[-1] == Text("look", origin="person")
 
 
 async def test_how_much_of_a_document_was_read_is_said(tmp_path, monkeypatch):

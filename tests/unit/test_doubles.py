@@ -13,7 +13,6 @@ import pytest
 
 from tests.fakes import postgres
 from tests.fakes.tcp_proxy import TcpProxy
-from tests.support import until
 
 
 @dataclass
@@ -65,19 +64,11 @@ class Client:
         self.writer.transport.abort()
 
 
-async def test_everything_passes_both_ways():
-    async with echoing() as (_, proxy):
-        client = await Client.of(proxy)
-        assert await client.ask(b"one\n") == b"one\n"
-        assert proxy.open == 1
-        client.close()
-        await until(lambda: proxy.open == 0)
-
-
 async def test_a_cut_ends_connections_and_takes_none_until_it_is_mended():
     async with echoing() as (_, proxy):
         client = await Client.of(proxy)
         assert await client.ask(b"one\n") == b"one\n"
+        assert proxy.open == 1
         proxy.cut()
         assert await client.answer() == b""
         other = await Client.of(proxy)
@@ -139,12 +130,6 @@ async def test_a_server_that_is_not_there_ends_the_connection():
         client.close()
 
 
-def test_a_url_leads_through_it():
-    with TcpProxy.before("postgresql://me:secret@127.0.0.1:5432/db?x=1") as proxy:
-        found = proxy.url("postgresql://me:secret@127.0.0.1:5432/db?x=1")
-        assert found == f"postgresql://me:secret@127.0.0.1:{proxy.port}/db?x=1"
-
-
 async def test_a_statement_that_is_only_named_is_known_by_its_words():
     parse, bind = (
         b"P\x00\x00\x00\x1e_pg3_7\x00COMMIT\x00\x00\x00\n",
@@ -161,12 +146,11 @@ async def test_a_statement_that_is_only_named_is_known_by_its_words():
     assert len(echo.heard) == 2
 
 
-@pytest.mark.parametrize("version", [16, 18])
-def test_copied_programs_find_their_libraries(tmp_path: Path, version: int) -> None:
-    programs = postgres.copied(postgres.installed(version), tmp_path)
+def test_copied_programs_find_their_libraries(tmp_path: Path) -> None:
+    programs = postgres.copied(postgres.installed(16), tmp_path)  # all others here use 18
     for name in ("initdb", "postgres"):
         said = subprocess.run(
             [programs / name, "--version"], capture_output=True, text=True, check=False
         )
         assert (said.returncode, said.stderr) == (0, "")
-        assert f"PostgreSQL) {version}." in said.stdout
+        assert "PostgreSQL) 16." in said.stdout

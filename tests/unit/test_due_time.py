@@ -313,23 +313,8 @@ def test_a_weekday_is_within_a_week(now, weekday, form):
 PIECES = [
     *("in ", "at ", "9", "10:30", "h", "m", " ", "\n", ",", "and a half", "half an", "hour", "to "),
     *("tomorrow", "next ", "friday", "2026-", "-12", "T", "dec ", "24th", "明天", "下", "周", "一"),
-    *(
-        "点",
-        "半",
-        "个",
-        "小时",
-        "后",
-        "月",
-        "日",
-        "年",
-        "上午",
-        "晚",
-        "提醒我",
-        "me ",
-        "pm",
-        ":",
-        "０",
-    ),
+    *("点", "半", "个", "小时", "后", "月", "日", "年", "上午", "晚", "提醒我", "me ", "pm"),
+    *(":", "０"),
     *("９", "\u3000", "'", "’", "two ", "\x00", "\ud800", "٣", "²", "ſ", "in the evening"),
 ]
 
@@ -346,20 +331,8 @@ def test_no_text_makes_it_fail(text):
 @pytest.mark.parametrize(
     "piece",
     [
-        "in ",
-        "1h",
-        "and  ",
-        "between 1 ",
-        "1 hour and ",
-        " ",
-        "下",
-        "一",
-        "9",
-        "at 9:00 ",
-        "半个",
-        "a",
-        "\n",
-        "me ",
+        *("in ", "1h", "and  ", "between 1 ", "1 hour and ", " ", "下", "一", "9"),
+        *("at 9:00 ", "半个", "a", "\n", "me "),
     ],
 )
 def test_a_huge_text_is_quick(piece):

@@ -20,13 +20,14 @@ from bot.identity import Books, Policy, PolicySnapshot
 from bot.identity.conversation import local_zone
 from bot.importing import exports as reading
 from bot.importing import values
-from bot.importing.assistants import chatgpt_talk, claude_memory, claude_project, claude_talk
 from bot.importing.exports import DAMAGED, elements
+from bot.importing.formats import chatgpt_talk, claude_memory, claude_project, claude_talk
 from bot.importing.openclaw import home, jobs, moving, people, transcripts
 from bot.importing.storing import Owner
 from bot.importing.values import MAX_TEXT, Left, Remembered, Skipped, Talk
 from bot.memory import markdown
 from tests.fakes import exports
+from tests.odd import EXACT_JSON, WORDS, json_of
 from tests.support import make_config, write_file
 
 AT = int(exports.BEGAN * 1000)
@@ -75,26 +76,6 @@ def test_a_tree_that_goes_round_in_a_circle_is_read_once():
     data = exports.chatgpt("c1", "hello", "hi")
     data["mapping"]["root"]["parent"] = "c1-1"
     assert len(gpt(data).said) == 2
-
-
-def test_what_tools_said_and_what_was_hidden_is_left_out():
-    data = exports.chatgpt("c1", "draw a cat")
-    nodes, at = data["mapping"], exports.BEGAN
-    code = {"content_type": "code", "text": "draw()"}
-    hidden = {"is_visually_hidden_from_conversation": True}
-    for number, message in enumerate(
-        (
-            exports.gpt_message("x", "assistant", "to a tool", at, recipient="dalle.text2im"),
-            exports.gpt_message("x", "tool", "from a tool", at),
-            exports.gpt_message("x", "assistant", "", at, content=code),
-            exports.gpt_message("x", "user", "hidden", at, metadata=hidden),
-            exports.gpt_message("end", "assistant", "Here it is.", at + 99),
-        )
-    ):
-        parent = "c1-0" if not number else f"n{number - 1}"
-        exports.add(nodes, f"n{number}", parent, message)
-    talk = gpt({**data, "current_node": "n4"})
-    assert texts(talk) == [("user", "draw a cat"), ("assistant", "Here it is.")]
 
 
 def test_of_pictures_and_voice_what_can_be_read_is_read():
@@ -187,21 +168,22 @@ def test_a_message_of_claude_that_is_missing_or_broken_costs_only_itself():
 def test_what_is_left_out_is_counted_by_why():
     data = exports.chatgpt("c1", "draw a cat", "first", "and then?")
     nodes, at = data["mapping"], exports.BEGAN
+    hidden = {"is_visually_hidden_from_conversation": True}
+    code = {"content_type": "code", "text": "draw()"}
     exports.add(nodes, "x", "c1-0", exports.gpt_message("x", "assistant", "other", at))
     for name, message in {
         "t": exports.gpt_message("t", "tool", "from a tool", at),
         "h": exports.gpt_message("h", "assistant", "", at, content={"content_type": "thoughts"}),
         "c": exports.gpt_message("c", "assistant", "x", at, recipient="python"),
+        "code": exports.gpt_message("code", "assistant", "", at, content=code),
+        "hidden": exports.gpt_message("hidden", "user", "hidden", at, metadata=hidden),
         "d": exports.gpt_message("c1-0", "user", "an id again", at),
     }.items():
         exports.add(nodes, name, data["current_node"], message)
         data["current_node"] = name
-    assert gpt(data).left == {
-        Left.BRANCHED: 1,
-        Left.BY_TOOLS: 2,
-        Left.THOUGHTS: 1,
-        Left.TWICE: 1,
-    }
+    talk = gpt(data)
+    assert talk.left == {Left.BRANCHED: 1, Left.BY_TOOLS: 3, Left.THOUGHTS: 1, Left.TWICE: 1}
+    assert [text for _, text in texts(talk)] == ["draw a cat", "first", "and then?"]
 
 
 @pytest.mark.parametrize(
@@ -602,24 +584,14 @@ def test_settings_with_nothing_like_them_here_are_listed_without_what_they_say()
     assert tomllib.loads(text)["session"] == {"dm_scope": "main"}
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    *("mapping", "message", "content", "parts", "author", "role", "parent"),
-                    *("children", "create_time", "current_node", "id", "text", "type"),
-                    *("chat_messages", "sender", "attachments", "uuid", "created_at"),
-                ]
-            ),
-            inner,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
+FIELDS = st.sampled_from(
+    [
+        *("mapping", "message", "content", "parts", "author", "role", "parent"),
+        *("children", "create_time", "current_node", "id", "text", "type"),
+        *("chat_messages", "sender", "attachments", "uuid", "created_at"),
+    ]
 )
+JSON = json_of(st.floats() | WORDS, FIELDS, 20)
 
 
 @given(JSON, JSON, JSON)
@@ -637,11 +609,6 @@ def test_whatever_stands_where_a_conversation_should_ends_without_an_error(one, 
         list(reader.read({"history": one, "chat": {"history": {"messages": other}}}))
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
 TALK = {"uuid": "1", "name": 'a "b" \\ [c]', "chat_messages": [{"uuid": "2"}, {"uuid": "3"}]}
 TALKS = [{**TALK, "uuid": str(number)} for number in range(5)]
 
@@ -656,7 +623,7 @@ def numbers(found: list[Any]) -> list[str]:
 
 
 @given(
-    st.lists(st.dictionaries(st.text(), VALUES, max_size=4), max_size=5),
+    st.lists(st.dictionaries(st.text(), EXACT_JSON, max_size=4), max_size=5),
     st.integers(1, 40),
     st.sampled_from([None, 1]),
 )
@@ -842,14 +809,12 @@ NAMES = st.sampled_from(
         *("type", "message", "role", "content", "text", "timestamp", "id", "-1001", "\ud83d"),
     ]
 )
-JSON_VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text(max_size=6)
+JSON_VALUES = json_of(
+    st.integers()
+    | WORDS
     | st.sampled_from(["open", "main", "daily", "telegram:42", "user", "assistant", "message"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=5),
-    max_leaves=25,
+    NAMES,
+    25,
 )
 SETTINGS = st.dictionaries(NAMES, JSON_VALUES, max_size=6)
 

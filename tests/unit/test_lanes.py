@@ -80,7 +80,14 @@ class Program:
         for row in [await self.store(text, **where) for text in texts]:
             await self.lanes.put(row)
 
+    async def begun(self, *texts: str) -> None:
+        """Say something, and have the first turn of it begin and wait."""
+        self.gate.clear()
+        await self.say(*texts)
+        await until(lambda: self.running == 1)
+
     async def idle(self) -> None:
+        self.gate.set()
         await until(lambda: not self.lanes._workers.active)
 
     async def done(self, rows: Sequence[QueuedMessage]) -> None:
@@ -154,7 +161,6 @@ async def test_one_person_takes_a_quarter_of_the_turns_and_all_of_theirs_are_ans
     for _ in range(10):
         await asyncio.sleep(0)
     assert program.running == 3  # two of Eve's and Ada's
-    program.gate.set()
     await program.idle()
     assert program.did[2] == ["ada"]
     assert sorted(text for (text,) in program.did) == ["ada", *(f"eve {n}" for n in range(6))]
@@ -172,7 +178,6 @@ async def test_a_lane_has_one_turn_at_a_time_and_others_run_beside_it(program):
     await program.say("a1", "a2", key="a")
     await program.say("b1", key="b")
     await until(lambda: program.running == 2)
-    program.gate.set()
     await program.idle()
     assert program.most == 2
     assert sorted(map(str, program.did)) == ["['a1']", "['a2']", "['b1']"]
@@ -184,24 +189,21 @@ async def test_no_more_turns_than_allowed_run_at_once(database: Database):
     for key in "abcd":
         await program.say(f"to {key}", key=key)
     await until(lambda: program.running == 2)
-    program.gate.set()
     await program.idle()
     assert program.most == 2
     assert len(program.did) == 4
 
 
-async def test_what_waits_is_answered_together_where_the_operator_wants_it(database):
-    program = Program(database, mode="collect", cap=3)
+@pytest.mark.parametrize(
+    ("cap", "turns"), [(3, [["one", "two", "three"]]), (2, [["one", "two"], ["three"]])]
+)
+async def test_where_the_operator_wants_it_what_waits_is_answered_together_up_to_the_cap(
+    database, cap, turns
+):
+    program = Program(database, mode="collect", cap=cap)
     await program.say("one", "two", "three")
     await program.idle()
-    assert program.did == [["one", "two", "three"]]
-
-
-async def test_together_are_never_more_than_the_cap(database: Database):
-    program = Program(database, mode="collect", cap=2)
-    await program.say("one", "two", "three")
-    await program.idle()
-    assert program.did == [["one", "two"], ["three"]]
+    assert program.did == turns
 
 
 async def test_it_waits_until_nothing_more_comes(database: Database):
@@ -235,12 +237,9 @@ async def test_it_does_not_wait_for_more_where_each_is_answered_alone_or_too_man
 @pytest.mark.parametrize("mode", ["followup", "collect"])
 async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(database, mode):
     program = Program(database, mode=mode, cap=2)
-    program.gate.clear()
-    await program.say("one", "two")
-    await until(lambda: program.running == 1)
+    await program.begun("one", "two")
     await program.say(*(f"n{number}" for number in range(4)))
     assert program.told == 1
-    program.gate.set()
     await program.idle()
     answered = [text for rows in program.did for text in rows]
     assert answered == ["one", "two", "n0", "n1", "n2", "n3"]
@@ -248,19 +247,13 @@ async def test_a_full_lane_says_so_once_and_answers_all_that_waits_together(data
     assert max(map(len, program.did)) == 2
     # When it has been emptied the next flood is told again, and what comes alone is answered alone.
     program.did.clear()
-    program.gate.clear()
-    await program.say("x0")
-    await until(lambda: program.running == 1)
+    await program.begun("x0")
     await program.say(*(f"x{number}" for number in range(1, 5)))
     assert program.told == 2
-    program.gate.set()
     await program.idle()
     program.did.clear()
-    program.gate.clear()
-    await program.say("y0")
-    await until(lambda: program.running == 1)
+    await program.begun("y0")
     await program.say("y1")
-    program.gate.set()
     await program.idle()
     assert program.did == [["y0"], ["y1"]]
     assert program.told == 2
@@ -344,9 +337,7 @@ async def test_after_a_restart_every_lane_goes_on(database: Database):
 
 
 async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(program):
-    program.gate.clear()
-    await program.say("one", "two")
-    await until(lambda: program.running == 1)
+    await program.begun("one", "two")
     stopping = asyncio.create_task(program.lanes.stop(30))
     await asyncio.sleep(0)
     program.gate.set()
@@ -359,9 +350,7 @@ async def test_stopping_lets_the_turn_that_runs_finish_and_begins_no_other(progr
 
 
 async def test_stopping_does_not_wait_longer_than_it_may(program):
-    program.gate.clear()
-    await program.say("one")
-    await until(lambda: program.running == 1)
+    await program.begun("one")
     await program.lanes.stop(0)
     assert program.running == 0
 

@@ -51,6 +51,14 @@ class Home:
             }
         )
 
+    async def repaired(self) -> int:
+        """How many files another mirror of this folder writes again at its start."""
+        again = Mirror(self.database, self.folder)
+        await again.start()
+        count = await again.repair()
+        await again.stop()
+        return count
+
     def found(self) -> dict[str, bytes]:
         return {path.stem: path.read_bytes() for path in self.folder.rglob("*.jsonl")}
 
@@ -120,10 +128,7 @@ async def test_a_file_of_the_wrong_length_is_written_again_and_foreign_lines_are
         path.unlink()
     else:
         path.write_bytes(damaged[damage])
-    again = Mirror(home.database, home.folder)
-    await again.start()
-    assert await again.repair() == 1
-    await again.stop()
+    assert await home.repaired() == 1
     assert path.read_bytes() == whole
     kept = [each.read_bytes() for each in home.folder.rglob("*.kept-*")]
     assert kept == ([whole + b"mine\n"] if damage == "longer" else [])
@@ -136,10 +141,7 @@ async def test_a_second_foreign_file_does_not_overwrite_the_first(home):
     path = path_of(home.folder, session)
     for number in range(3):
         path.write_bytes(b"edited %d" % number)
-        again = Mirror(home.database, home.folder)
-        await again.start()
-        await again.repair()
-        await again.stop()
+        await home.repaired()
     kept = sorted(each.read_bytes() for each in home.folder.rglob("*.kept-*"))
     assert kept == [b"edited 0", b"edited 1", b"edited 2"]
 
@@ -153,10 +155,7 @@ async def test_a_folder_that_cannot_be_written_stops_nobody(home):
     await home.append(session, "one")
     await asyncio.wait_for(home.mirror.stop(), 60)
     path.rmdir()
-    again = Mirror(home.database, home.folder)
-    await again.start()
-    await again.repair()
-    await again.stop()
+    await home.repaired()
     assert home.found() == await home.wanted()
 
 

@@ -46,7 +46,8 @@ from bot.messages import Message, Opaque, Picture, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel, says
 from bot.unicode import well_formed
 from tests.fakes.faulty_model import Fault, FaultyModel
-from tests.support import settings_of
+from tests.odd import EXACT_JSON
+from tests.support import Seconds, settings_of
 
 LOCAL = {"base_url": "http://127.0.0.1:1"}
 OLLAMA = {"ollama": {"kind": "openai", **LOCAL}}
@@ -150,19 +151,11 @@ CONFIG = ModelsConfig.model_validate({"two": {"kind": "openai"}, "three": {"kind
 NAMES = ("anthropic/one", "two/m", "three/m")
 
 
-class Ticking:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @dataclass
 class Chain:
     """Three services, one for each model; `fails` says what each of them does next."""
 
-    clock: Ticking = field(default_factory=Ticking)
+    clock: Seconds = field(default_factory=Seconds)
     services: dict[str, FaultyModel] = field(
         default_factory=lambda: {name.split("/")[0]: FaultyModel() for name in NAMES}
     )
@@ -338,12 +331,7 @@ def test_it_is_spared_longer_each_time():
 
 
 texts = st.text(max_size=20)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=5,
-)
-arguments = st.dictionaries(texts, json_values, max_size=3)
+arguments = st.dictionaries(texts, EXACT_JSON, max_size=3)
 opaque = texts.map(lambda data: Opaque({"type": "thinking", "thinking": data, "signature": "c2ln"}))
 blocks = st.one_of(
     st.builds(Text, texts, st.booleans()),
@@ -468,7 +456,7 @@ def test_tool_arguments_survive_being_cut_into_pieces(given_: dict[str, Any], si
     assert reply.reply().message.blocks == (ToolUse("1", "look", given_),)
 
 
-@given(json_values)
+@given(EXACT_JSON)
 def test_an_event_that_is_none_is_a_bad_reply_or_ignored(value: object):
     event = {"type": "content_block_delta", "index": 0, "delta": value}
     with pytest.raises(ModelBadReply):

@@ -24,6 +24,7 @@ from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, ReplyT
 from bot.channel.kit.intake import MAX_MISSED, newest_chats
 from bot.channel.kit.json_access import parse_json
 from tests.fakes.nextcloud import payload, record, shared
+from tests.odd import JSON
 
 NOW = 1_795_262_400_000
 ME = Identity("default", "Confidant")
@@ -454,15 +455,6 @@ def test_what_no_database_takes_is_replaced():
     found = words("a\0b\ud83d", name="x\0\ud800", sender="users/a\0")
     assert (found.text, found.sender) == ("a\ufffdb\ufffd", "a\ufffd")
     found.sender_name.encode()
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
-    ),
-    max_leaves=12,
-)
 
 
 @given(body=JSON, key=st.sampled_from(["type", "actor", "object", "target"]), inner=JSON)

@@ -177,36 +177,23 @@ async def test_a_view_of_nothing_writes_nothing(notes: Notes, workspace: Path):
     assert not workspace.exists()
 
 
-def link_folder(workspace: Path, outside: Path) -> None:
-    (workspace / "memory").symlink_to(outside, target_is_directory=True)
-
-
-def link_file(workspace: Path, outside: Path) -> None:
+def todays(workspace: Path) -> Path:
+    """Where the day's note would be, in a folder that is there."""
     (workspace / "memory").mkdir()
-    (workspace / "memory/2026-07-01.md").symlink_to(outside / "secret.md")
+    return workspace / "memory/2026-07-01.md"
 
 
-def link_to_nothing(workspace: Path, outside: Path) -> None:
-    (workspace / "memory").mkdir()
-    (workspace / "memory/2026-07-01.md").symlink_to(outside / "new.md")
+TRAPS: dict[str, Callable[[Path, Path], object]] = {
+    "a folder that is a link": lambda here, outside: (here / "memory").symlink_to(outside),
+    "a link": lambda here, outside: todays(here).symlink_to(outside / "secret.md"),
+    "a link to nothing": lambda here, outside: todays(here).symlink_to(outside / "new.md"),
+    "a pipe": lambda here, _: os.mkfifo(todays(here)),
+    "a folder": lambda here, _: todays(here).mkdir(),
+    "a file for a folder": lambda here, _: (here / "memory").write_text("x"),
+}
 
 
-def pipe(workspace: Path, outside: Path) -> None:
-    (workspace / "memory").mkdir()
-    os.mkfifo(workspace / "memory/2026-07-01.md")
-
-
-def folder(workspace: Path, outside: Path) -> None:
-    (workspace / "memory/2026-07-01.md").mkdir(parents=True)
-
-
-def file_for_folder(workspace: Path, outside: Path) -> None:
-    (workspace / "memory").write_text("x")
-
-
-@pytest.mark.parametrize(
-    "trap", [link_folder, link_file, link_to_nothing, pipe, folder, file_for_folder]
-)
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS)
 async def test_links_and_odd_files_are_refused_in_the_same_words(notes, workspace, tmp_path, trap):
     outside = tmp_path / "outside"
     write_file(outside / "secret.md", "secret\n")

@@ -104,16 +104,6 @@ def test_files_that_containers_are_given_exist():
             assert not source.startswith(".") or (ROOT / source).is_file(), source
 
 
-def test_the_database_gets_its_extension_by_a_statement_it_takes(empty_postgres_url):
-    import psycopg
-
-    sql = (ROOT / "config" / "cluster" / "extensions.sql").read_bytes()
-    with psycopg.connect(empty_postgres_url) as connection:
-        connection.execute(sql)
-        found = connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone()
-    assert found == (1,)
-
-
 def dockerfile() -> list[list[tuple[str, str]]]:
     """The instructions of each stage, with continued lines joined."""
     text = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -151,22 +151,9 @@ def test_a_plain_name_for_an_option_that_does_not_exist_is_refused(tmp_path):
 HEAD = "from bot.agent.models.registry import ModelPlugin\n"
 
 
-@pytest.fixture
-def model_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of installed packages; what is imported from it is forgotten afterwards."""
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    sys.modules.pop("confidant_echo", None)
-
-
-def load_models(folder: Path, text: str) -> settings.Loaded:
-    (folder / "confidant.toml").write_text(text)
-    return settings.load(None, {}, folder, CHANNELS)
-
-
-async def test_the_model_of_the_document_is_a_service_like_ours(model_packages: Path):
-    written_model.install(model_packages)
-    loaded = load_models(model_packages, '[agent]\nmodel = "echo/loud"\n[models.echo]\n')
+async def test_the_model_of_the_document_is_a_service_like_ours(packages: Path):
+    written_model.install(packages)
+    loaded = load(packages, '[agent]\nmodel = "echo/loud"\n[models.echo]\n')
     assert loaded.warnings == ()
     services = configured(loaded.config.models, TextStoreInMemory())
     found = Models(Settings(loaded.config), services)
@@ -175,12 +162,12 @@ async def test_the_model_of_the_document_is_a_service_like_ours(model_packages: 
     await found.close()
 
 
-def test_a_kind_that_nobody_brings_is_told(model_packages: Path):
+def test_a_kind_that_nobody_brings_is_told(packages: Path):
     with pytest.raises(ConfigError, match=r'"eko" is no kind of service; there is "anthropic"'):
-        load_models(model_packages, '[models.x]\nkind = "eko"\n')
-    written_model.install(model_packages)
+        load(packages, '[models.x]\nkind = "eko"\n')
+    written_model.install(packages)
     with pytest.raises(ConfigError, match=r'"ehco" is no kind of service; did you mean "echo"\?'):
-        load_models(model_packages, '[models.x]\nkind = "ehco"\n')
+        load(packages, '[models.x]\nkind = "ehco"\n')
 
 
 @pytest.mark.parametrize(
@@ -191,9 +178,9 @@ def test_a_kind_that_nobody_brings_is_told(model_packages: Path):
         (f"{HEAD}plugin = ModelPlugin('other', None)", 'calls itself "other"'),
     ],
 )
-def test_a_package_that_cannot_be_used_is_named(model_packages: Path, code: str, reason: str):
-    written_model.install(model_packages, code)
-    models = load_models(model_packages, "[models.echo]\n").config.models
+def test_a_package_that_cannot_be_used_is_named(packages: Path, code: str, reason: str):
+    written_model.install(packages, code)
+    models = load(packages, "[models.echo]\n").config.models
     with pytest.raises(ConfigError) as caught:
         configured(models, TextStoreInMemory())
     assert reason in str(caught.value)
@@ -261,20 +248,6 @@ def test_it_is_off_until_it_has_a_folder(tmp_path):
     config = config_model({plugin.name: plugin}).model_validate({})
     assert not plugin.ready(config.channels.get("mailbox"))
     assert plugin.ready(plugin.config.model_validate({"path": "~/mailbox"}))
-
-
-async def test_a_message_stays_until_it_is_stored(mailbox, ada):
-    engine = RecordingEngine(failures=2)
-    path = ada / "in" / "1.txt"
-    path.write_text("hello\n")
-    await mailbox.start(engine)
-    await until(lambda: engine.attempts == 1 and bool(engine.health))
-    assert engine.health["mailbox", "default"][0] is Health.DEGRADED
-    assert path.exists()
-    await until(lambda: not path.exists())
-    await until(lambda: engine.health["mailbox", "default"][0] is Health.UP)
-    await mailbox.stop()
-    assert [inbound.text for inbound in engine.received] == ["hello"]
 
 
 async def test_a_message_has_the_same_id_after_a_crash(mailbox, ada, tmp_path):
@@ -372,22 +345,7 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "writing-a-tool.md"
 )
 (ENTRY,) = re.findall(r"^```toml\n(.*?)^```$", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 STRANGER = ToolContext(MemoryView("", (), private=False), "s", datetime(2026, 7, 1, tzinfo=UTC))
-OWNER = ToolContext(
-    MemoryView("", (), private=False),
-    "s",
-    datetime(2026, 7, 1, tzinfo=UTC),
-    rights=(ToolRights(is_private=True),),
-)
-
-
-def install_tool(folder: Path, module: str, code: str, name: str = "") -> None:
-    """Put a package with one plug-in into a folder, as an installer would."""
-    (folder / f"{module}.py").write_text(dedent(code))
-    meta = folder / f"{module}-1.dist-info"
-    write_file(meta / "METADATA", f"Metadata-Version: 2.1\nName: {module}\nVersion: 1\n")
-    (meta / "entry_points.txt").write_text(
-        f"[confidant.tools]\n{name or module} = {module}:plugin\n"
-    )
+OWNER = replace(STRANGER, rights=(ToolRights(is_private=True),))
 
 
 def test_the_example_is_short_and_its_entry_point_is_the_one_that_is_looked_for():
@@ -399,9 +357,9 @@ def test_the_example_is_short_and_its_entry_point_is_the_one_that_is_looked_for(
 
 
 async def test_the_example_works_as_it_stands_there(packages: Path):
-    install_tool(packages, "dice_tool", EXAMPLE, "dice")
+    install(packages, "dice_tool", "dice", EXAMPLE, "tools")
     plugins = ToolPlugins()
-    toolbox = Toolbox((), more=plugins.tools)
+    toolbox = Toolbox((), more=lambda: plugins.tools)
     assert toolbox.specs == ()
     await plugins.load()
     assert [spec.name for spec in toolbox.specs] == ["roll_dice"]
@@ -427,10 +385,10 @@ OBJECT = {"type": "object"}
 
 
 async def test_a_tool_cannot_give_itself_to_everybody(packages: Path):
-    install_tool(packages, "own_tool", TOOL.format(name="own", schema=OBJECT))
+    install(packages, "own_tool", "own_tool", TOOL.format(name="own", schema=OBJECT), "tools")
     plugins = ToolPlugins()
     await plugins.load()
-    toolbox = Toolbox((), more=plugins.tools)
+    toolbox = Toolbox((), more=lambda: plugins.tools)
     assert (await toolbox.run(ToolUse("t", "own", {}), OWNER)).text == "done"
     assert (await toolbox.run(ToolUse("t", "own", {}), STRANGER)).is_error
 
@@ -447,8 +405,8 @@ async def test_a_tool_cannot_give_itself_to_everybody(packages: Path):
     ],
 )
 def test_a_broken_package_is_named_and_the_others_stay(packages: Path, code: str, problem: str):
-    install_tool(packages, "dice_tool", EXAMPLE, "dice")
-    install_tool(packages, "broken", code)
+    install(packages, "dice_tool", "dice", EXAMPLE, "tools")
+    install(packages, "broken", "broken", code, "tools")
     tools, problems = installed()
     assert [tool.spec.name for tool in tools] == ["roll_dice"]
     ((package, why),) = problems
@@ -458,7 +416,7 @@ def test_a_broken_package_is_named_and_the_others_stay(packages: Path, code: str
 
 def test_of_two_tools_with_a_name_the_second_is_named(packages: Path):
     for package in ("first", "second"):
-        install_tool(packages, package, TOOL.format(name="own", schema=OBJECT))
+        install(packages, package, package, TOOL.format(name="own", schema=OBJECT), "tools")
     tools, problems = installed()
     assert len(tools) == 1
     assert problems == [("second", "another package has a tool own")]
@@ -477,8 +435,9 @@ def test_a_package_that_never_loads_is_named_and_the_others_stay(
     monkeypatch.setattr(packages_beside, "LOAD_SECONDS", 0.5)
     code = dedent(TOOL.format(name="own", schema=OBJECT))
     created = code.replace("lambda: [Own()]", "__import__('threading').Event().wait")
-    install_tool(packages, "a_stuck", WAITS + code if where == "imported" else created)
-    install_tool(packages, "dice_tool", EXAMPLE, "dice")
+    stuck = WAITS + code if where == "imported" else created
+    install(packages, "a_stuck", "a_stuck", stuck, "tools")
+    install(packages, "dice_tool", "dice", EXAMPLE, "tools")
     tools, problems = installed()
     assert [tool.spec.name for tool in tools] == ["roll_dice"]
     assert problems == [("a_stuck", "it did not load within 0.5 s")]
@@ -504,10 +463,10 @@ STUBBORN = """
 
 
 async def test_a_tool_that_never_returns_is_given_up_though_it_takes_no_notice(packages: Path):
-    install_tool(packages, "stubborn", STUBBORN)
+    install(packages, "stubborn", "stubborn", STUBBORN, "tools")
     plugins = ToolPlugins()
     await plugins.load()
-    kit = Toolbox((), more=plugins.tools)
+    kit = Toolbox((), more=lambda: plugins.tools)
     with capture_logs() as logs:
         result = await asyncio.wait_for(kit.run(ToolUse("t", "own", {}), OWNER), 10)
     assert "did not answer in time" in result.text

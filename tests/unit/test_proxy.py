@@ -89,14 +89,8 @@ ONE, OTHER = "p.lan:1", "socks5://q.lan:2"
             (f"http://{host}:11434/v1", "", {"http": ONE, "all": OTHER}, None)
             for host in (
                 *("127.0.0.1", "127.8.8.8", "localhost", "LocalHost.", "api.localhost", "[::1]"),
-                *(
-                    "10.0.0.7",
-                    "192.168.1.5",
-                    "172.20.0.2",
-                    "169.254.1.1",
-                    "100.64.0.9",
-                    "[fd00::5]",
-                ),
+                *("10.0.0.7", "192.168.1.5", "172.20.0.2", "169.254.1.1"),
+                *("100.64.0.9", "[fd00::5]"),
                 *("ollama", "gpu.local", "host.docker.internal", "nas.lan", "box.home.arpa"),
             )
         ),
@@ -114,15 +108,8 @@ ONE, OTHER = "p.lan:1", "socks5://q.lan:2"
         *(
             (API, "", {"https": ONE, "no": no}, P)
             for no in (
-                *(
-                    "ple.org",
-                    "api.example",
-                    "example.org:80",
-                    "www.example.org",
-                    ".",
-                    ",",
-                    "10.0.0.0/8",
-                ),
+                *("ple.org", "api.example", "example.org:80", "www.example.org", "."),
+                *(",", "10.0.0.0/8"),
                 *("*.", "xapi.example.org", "443", "[", "1/2/3"),
             )
         ),

@@ -326,20 +326,8 @@ def test_commands_are_recognised(text, command):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "/",
-            "//",
-            "/etc/passwd",
-            "/etc/passwd?",
-            "new",
-            "a /new",
-            "/new!",
-            "/新",
-            "/né",
-            "/帮助我",
-            "/吃饭了吗",
-        ),
+        *("", "/", "//", "/etc/passwd", "/etc/passwd?", "new", "a /new", "/new!", "/新", "/né"),
+        *("/帮助我", "/吃饭了吗"),
         *("/a-b", "/" + "x" * 33, "/new@", "/ new"),
     ],
 )

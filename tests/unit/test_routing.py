@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bot.channel import Address, ScopeConfig, ScopeRule
-from bot.config import SendPolicyConfig, SessionConfig
+from bot.config import AgentsConfig, SendPolicyConfig, SessionConfig
 from bot.identity import Books, Link, MessageOrigin, Place, Policy, PolicySnapshot, resolve, routing
 from bot.identity.routing import OWNER, channels_of, names_of, part
 from bot.identity.view import (
@@ -107,6 +107,86 @@ def test_a_key_is_shared_exactly_when_the_scope_says_so(scope, one, other):
     assert (key == session_key(config, other)) == (facets(scope, one) == facets(scope, other))
     assert key == key.lower() == session_key(config, one)
     assert key.startswith("agent:main:")
+
+
+AGENTS = st.sampled_from(["main", "cook", "dm", "group", "memory"])
+
+
+@given(st.sampled_from(SCOPES), inbounds(), inbounds(), AGENTS, AGENTS)
+def test_agents_never_share_a_key(scope, one, other, agent, another):
+    config = SessionConfig(dm_scope=scope)
+
+    def key(origin: MessageOrigin, agent: str) -> str:
+        return routing.session_key(config, origin, routing.person_of(config, origin.seat), agent)
+
+    assert routing.agent_of(key(one, agent)) == agent
+    assert (key(one, agent) == key(other, another)) == (
+        agent == another and facets(scope, one) == facets(scope, other)
+    )
+    assert routing.room_of(key(one, agent)) == key(one, "main")
+
+
+VALUES = st.sampled_from(["", "a", "B"])
+RULES = st.builds(
+    dict, channel=VALUES, account=VALUES, chat=VALUES, thread=VALUES, chat_type=st.just("")
+) | st.builds(dict, sender=VALUES, person=st.sampled_from(["", "a:a", "cleo"]))
+
+
+@given(st.lists(st.lists(RULES, min_size=1, max_size=3), max_size=3), st.data())
+def test_the_first_rule_that_matches_says_which_agent_answers(rules, data):
+    tables = {f"a{n}": {"bind": each} for n, each in enumerate(rules)}
+    config = config_model({})(agents=AgentsConfig.model_validate(tables))
+    small = st.sampled_from(["a", "b", "c"])
+    origin = MessageOrigin(
+        *(data.draw(small), data.draw(small), data.draw(small)),
+        *(data.draw(st.sampled_from(KINDS)), data.draw(small), data.draw(st.just("") | small)),
+    )
+    session = SessionConfig(identity_links={"cleo": ("b:b",)})
+    config = config.model_copy(update={"session": session})
+    here = resolve(PolicySnapshot.of(Policy.of(config, ZoneInfo("UTC")), Books()), origin)
+    people = {"cleo"} if origin.seat == ("b", "b") else {f"{origin.channel}:{origin.sender}"}
+    people |= {"b:b"} if origin.seat == ("b", "b") else set()
+
+    def matches(rule: dict[str, str]) -> bool:
+        ones = rule.get("sender") or rule.get("person")
+        if ones and origin.chat_type != "direct":
+            return False
+        if rule.get("person") and rule["person"] not in people:
+            return False
+        named = {name: value for name, value in rule.items() if name != "person" and value}
+        return all(getattr(origin, name) == value.lower() for name, value in named.items())
+
+    every = ((name, rule) for name, table in tables.items() for rule in table["bind"])
+    expected = next((name for name, rule in every if matches(rule)), "main")
+    assert here.agent == expected
+    assert here.key.startswith(f"agent:{expected}:")
+
+
+def test_a_chat_stands_for_its_threads_and_for_the_ids_it_had_before():
+    agents = AgentsConfig.model_validate({"cook": {"bind": [{"chat": "kitchen"}]}})
+    policy = Policy.of(EVERYTHING.model_copy(update={"agents": agents}), ZoneInfo("UTC"))
+    books = Books().with_moved(("memory", "default", "new"), "kitchen")
+
+    def agent(chat: str, *, parent: str = "", thread: str = "") -> str:
+        origin = MessageOrigin("memory", "default", chat, "group", "ada", thread, parent)
+        return resolve(PolicySnapshot.of(policy, books), origin).agent
+
+    assert [agent("kitchen"), agent("new"), agent("t1", parent="kitchen")] == ["cook"] * 3
+    assert agent("kitchen", thread="7") == "cook"
+    assert agent("den") == "main"
+
+
+def test_a_person_is_bound_in_every_channel():
+    agents = AgentsConfig.model_validate({"family": {"bind": [{"person": "ada"}]}})
+    session = SessionConfig(identity_links={"ada": ("telegram:42", "discord:77")})
+    config = EVERYTHING.model_copy(update={"agents": agents, "session": session})
+    snapshot = PolicySnapshot.of(Policy.of(config, ZoneInfo("UTC")), Books())
+
+    def agent(channel: str, sender: str, kind: str = "direct") -> str:
+        return resolve(snapshot, MessageOrigin(channel, "default", "1", kind, sender)).agent
+
+    assert [agent("telegram", "42"), agent("discord", "77")] == ["family"] * 2
+    assert [agent("telegram", "77"), agent("telegram", "42", "group")] == ["main"] * 2
 
 
 @given(IDS, IDS)

@@ -321,64 +321,51 @@ def test_a_part_is_chosen_at_random_and_the_same_each_time(tmp_path, capsys):
     assert chosen(50)[:50] == first[:10] + rest
 
 
-CODE = """
-def x_keep__mutmut_orig(tx, a):
-    tx.execute(f"UPDATE {TABLE} SET state = 'sent' WHERE id = ?", (a, "Here"))
-def x_keep__mutmut_1(tx, a):
-    tx.execute(f"update {TABLE} set state = 'sent' where id = ?", (a, "Here"))
-def x_keep__mutmut_2(tx, a):
-    tx.execute(f"UPDATE {TABLE} SET STATE = 'SENT' WHERE ID = ?", (a, "Here"))
-def x_keep__mutmut_3(tx, a):
-    tx.execute(f"UPDATE {TABLE} SET state = 'sent' WHERE id = ?", (a, "here"))
-class Guard:
-    async def xǁGuardǁask__mutmut_orig(self, request):
-        if request.headers.get("Host", "A").lower():
+KEEP = """    tx.execute(f"UPDATE {TABLE} SET state = 'sent' WHERE id = ?", (a, "Here"))"""
+ASK = """        if request.headers.get("Host", "A").lower():
             request.headers["Allow"] = "GET"
-        return Response("SELECTED", headers={"Location": "/In"})
-    async def xǁGuardǁask__mutmut_1(self, request):
-        if request.headers.get("HOST", "A").lower():
-            request.headers["Allow"] = "GET"
-        return Response("SELECTED", headers={"Location": "/In"})
-    async def xǁGuardǁask__mutmut_2(self, request):
-        if request.headers.get("Host", "a").lower():
-            request.headers["Allow"] = "GET"
-        return Response("SELECTED", headers={"Location": "/In"})
-    async def xǁGuardǁask__mutmut_3(self, request):
-        if request.headers.get("Host", "A").lower():
-            request.headers["allow"] = "GET"
-        return Response("SELECTED", headers={"Location": "/In"})
-    async def xǁGuardǁask__mutmut_4(self, request):
-        if request.headers.get("Host", "A").lower():
-            request.headers["Allow"] = "get"
-        return Response("SELECTED", headers={"Location": "/In"})
-    async def xǁGuardǁask__mutmut_5(self, request):
-        if request.headers.get("Host", "A").lower():
-            request.headers["Allow"] = "GET"
-        return Response("SELECTED", headers={"LOCATION": "/In"})
-    async def xǁGuardǁask__mutmut_6(self, request):
-        if request.headers.get("Host", "A").lower():
-            request.headers["Allow"] = "GET"
-        return Response("SELECTED", headers={"Location": "/in"})
-    async def xǁGuardǁask__mutmut_7(self, request):
-        if request.headers.get("Host", "A").lower():
-            request.headers["Allow"] = "GET"
-        return Response("selected", headers={"Location": "/In"})
-"""
+        return Response("SELECTED", headers={"Location": "/In"})"""
+# What a mutant has instead of what, and whether it says the same.
+KEPT = (
+    ("UPDATE", "update", True),
+    ("SET state = 'sent' WHERE id", "SET STATE = 'SENT' WHERE ID", False),
+    ("Here", "here", False),
+)
+ASKED = (
+    *(("Host", "HOST", True), ('"A"', '"a"', False), ("Allow", "allow", True)),
+    *(("GET", "get", False), ("Location", "LOCATION", True), ("/In", "/in", False)),
+    ("SELECTED", "selected", False),
+)
+
+
+def code() -> str:
+    """A module as mutmut writes it, of a function and a method."""
+    same = ("", "", True)
+    lines = [
+        f"def x_keep__mutmut_{n or 'orig'}(tx, a):\n{KEEP.replace(old, new)}"
+        for n, (old, new, _) in enumerate((same, *KEPT))
+    ]
+    lines += ["class Guard:"]
+    for n, (old, new, _) in enumerate((same, *ASKED)):
+        lines += [f"    async def xǁGuardǁask__mutmut_{n or 'orig'}(self, request):"]
+        lines += [ASK.replace(old, new)]
+    return "\n".join(lines)
 
 
 def test_sql_and_names_of_headers_say_the_same_in_other_letters_and_nothing_else_does(
     tmp_path, capsys
 ):
-    keep = [f"one.x_keep__mutmut_{number}" for number in range(1, 4)]
-    ask = [f"one.xǁGuardǁask__mutmut_{number}" for number in range(1, 8)]
-    assert mutants.same(CODE, [*keep, *ask]) == {keep[0], ask[0], ask[2], ask[4]}
+    keep = {f"one.x_keep__mutmut_{n}": is_same for n, (*_, is_same) in enumerate(KEPT, 1)}
+    ask = {f"one.xǁGuardǁask__mutmut_{n}": is_same for n, (*_, is_same) in enumerate(ASKED, 1)}
+    alike = {name for name, is_same in (keep | ask).items() if is_same}
+    assert mutants.same(code(), [*keep, *ask]) == alike
     codes = dict.fromkeys(keep, SURVIVED) | dict.fromkeys(ask, KILLED)
     (tmp_path / "one.py.meta").write_text(json.dumps({"exit_code_by_key": codes}))
-    (tmp_path / "one.py").write_text(CODE, "utf-8")
+    (tmp_path / "one.py").write_text(code(), "utf-8")
     mutants.main([], tmp_path, NO_RECORD)
     first, *left = capsys.readouterr().out.splitlines()
     assert " ".join(first.split()) == "one.py 7 of 9 77.8% 0 without end 2 left 1 the same"
-    assert left == [f"survived  {name}" for name in keep[1:]]
+    assert left == [f"survived  {name}" for name in [*keep][1:]]
 
 
 def functions(root: Path, **codes: list[int | None]) -> None:

@@ -21,8 +21,9 @@ from bot.settings import config_model, sources
 from bot.settings.changes import MOST_KEPT, SettingsChange, SharedSettings, Step
 from bot.settings.fields import env_name, is_live, is_shared, tables
 from bot.settings.loader import FOLDERS, toml_value
-from scripts.docs import reference_toml
+from scripts.docs import reference
 from tests.fakes.config_channels import CHANNELS, PigeonConfig, load
+from tests.odd import json_of
 from tests.support import write_file
 
 
@@ -401,11 +402,9 @@ def test_a_model_that_is_named_without_its_key_is_said(tmp_path, model, environ,
     assert len(warnings) == is_said
 
 
-def test_without_a_word_about_the_model_nothing_is_said_about_keys(tmp_path):
-    assert load(tmp_path).warnings == ()
-
-
-def test_a_relative_folder_begins_at_the_file_that_names_it_wherever_it_is_started(tmp_path):
+def test_a_relative_folder_begins_at_the_file_that_names_it_wherever_it_is_started(
+    tmp_path, monkeypatch
+):
     place, elsewhere = tmp_path / "srv", tmp_path / "elsewhere"
     for folder in (place, elsewhere):
         folder.mkdir()
@@ -418,6 +417,9 @@ def test_a_relative_folder_begins_at_the_file_that_names_it_wherever_it_is_start
         assert config.storage.folder == place / "data"
         assert config.workspace == place / "../notes"
         assert config.backup.folder == place / "copies"
+    monkeypatch.chdir(tmp_path)
+    named = settings.load(Path("srv/confidant.toml"), {}, tmp_path, CHANNELS).config
+    assert named.storage.folder == place / "data"
     environ = {"CONFIDANT_STORAGE__DIR": "data"}
     config = settings.load(place / "confidant.toml", environ, elsewhere, CHANNELS).config
     assert config.storage.folder == elsewhere / "data"
@@ -425,13 +427,6 @@ def test_a_relative_folder_begins_at_the_file_that_names_it_wherever_it_is_start
         environ = {"CONFIDANT_STORAGE__DIR": absolute}
         config = settings.load(None, environ, elsewhere, CHANNELS).config
         assert str(config.storage.dir) == absolute
-
-
-def test_a_file_named_by_a_relative_path_is_no_exception(tmp_path, monkeypatch):
-    write_file(tmp_path / "srv" / "my.toml", '[storage]\ndir = "data"\n')
-    monkeypatch.chdir(tmp_path)
-    config = settings.load(Path("srv/my.toml"), {}, tmp_path, CHANNELS).config
-    assert config.storage.folder == tmp_path / "srv" / "data"
 
 
 def test_every_folder_of_the_configuration_is_known_as_one():
@@ -582,17 +577,14 @@ LISTED = [option for _, _, options in tables(config_model(CHANNELS)) for option 
 OPTIONS = [option.key for option in LISTED]
 NAMES = st.sampled_from([part for key in OPTIONS for part in key] + ["x", "", "Ä", "a.b", "0"])
 SCALARS = st.one_of(
-    st.booleans(),
     st.integers(-(2**70), 2**70),
     st.floats(),
     st.sampled_from(["", "*", "open", "file:/dev/null", "telegram:42", "~x", "0.0.0.0", "idle"]),
     st.text(max_size=20),
 )
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=3)),
-    max_leaves=10,
-)
+
+
+VALUES = json_of(SCALARS, NAMES, 10)
 
 
 def attempt(raw: bytes, environ: Mapping[str, str], dotenv: bytes = b"") -> None:
@@ -621,28 +613,27 @@ def as_toml(value: object) -> str:
     return toml_value(value)
 
 
-@given(st.sampled_from(OPTIONS), VALUES)
-@example(("dashboard", "port"), 2**64)
-@example(("channels", "pigeon", "accounts"), {"a": {"dm_policy": "open"}})
-def test_any_value_in_any_place_of_the_file(key, value):
-    attempt(f"{'.'.join(key)} = {as_toml(value)}".encode("utf-8", "surrogatepass"), {})
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(OPTIONS) | NAMES.map(lambda name: (name,)), VALUES),
+        max_size=4,
+        unique_by=lambda line: line[0],
+    )
+)
+@example([(("dashboard", "port"), 2**64)])
+@example([(("channels", "pigeon", "accounts"), {"a": {"dm_policy": "open"}})])
+def test_any_values_in_any_places_of_the_file(lines):
+    file = [f"{'.'.join(map(json.dumps, key))} = {as_toml(value)}" for key, value in lines]
+    attempt("\n".join(file).encode("utf-8", "surrogatepass"), {})
 
 
-@given(st.dictionaries(NAMES, VALUES, max_size=4))
-def test_any_tree(tree):
-    lines = [f"{json.dumps(name)} = {as_toml(value)}" for name, value in tree.items()]
-    attempt("\n".join(lines).encode("utf-8", "surrogatepass"), {})
-
-
-@given(st.sampled_from(OPTIONS), st.one_of(st.text(max_size=20), VALUES.map(json.dumps)))
-@example(("storage", "dir"), "a" * 300)
-def test_any_value_in_any_variable(key, value):
-    attempt(b"", {env_name(key): value})
-
-
-@given(st.text(max_size=20), st.text(max_size=20))
-def test_any_variable(name, value):
-    attempt(b"", {f"CONFIDANT_{name}": value})
+@given(
+    st.sampled_from(OPTIONS).map(env_name) | st.text(max_size=20).map("CONFIDANT_{}".format),
+    st.one_of(st.text(max_size=20), VALUES.map(json.dumps)),
+)
+@example(env_name(("storage", "dir")), "a" * 300)
+def test_any_value_in_any_variable(name, value):
+    attempt(b"", {name: value})
 
 
 @given(st.binary(max_size=200), st.binary(max_size=200))
@@ -650,7 +641,7 @@ def test_any_bytes(raw, dotenv):
     attempt(raw, {}, dotenv)
 
 
-REFERENCE = reference_toml(config_model(CHANNELS)).replace("\n#", "\n").encode()
+REFERENCE = reference(config_model(CHANNELS)).replace("\n#", "\n").encode()
 
 
 @given(st.integers(0, len(REFERENCE)), st.binary(max_size=4), st.integers(0, 6))

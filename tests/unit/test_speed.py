@@ -17,24 +17,14 @@ from bot.agent.models.speed import LONGEST, MARGIN, Speed, Stopwatch, standing_s
 from bot.errors import ModelOverloaded, ModelPutOff, ModelTimeout
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
-from tests.support import settings_of
+from tests.support import Seconds, settings_of
 
 RATES = st.floats(0.01, 100_000)
 
 
-class Hand:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def timed(reading: float, writing: float, usage: Usage, *, words: int = 0, **how):
     """The estimate after a call that took so many seconds."""
-    clock = Hand()
+    clock = Seconds()
     watch = Stopwatch(clock)
     clock.now += reading
     watch.hear(1, **how)
@@ -67,7 +57,7 @@ def test_what_is_thought_out_of_sight_is_no_slow_reading():
 
 
 def test_a_figure_that_cannot_be_teaches_nothing():
-    clock = Hand()
+    clock = Seconds()
     watch = Stopwatch(clock)
     clock.now += 10
     watch.hear(1)
@@ -76,7 +66,7 @@ def test_a_figure_that_cannot_be_teaches_nothing():
 
 
 def test_a_call_that_is_sent_once_more_counts_from_then_on():
-    clock = Hand()
+    clock = Seconds()
     watch = Stopwatch(clock)
     clock.now += 100
     watch.start()
@@ -93,7 +83,7 @@ def test_an_estimate_moves_towards_what_was_measured_and_rises_slowly(known, mea
 
 
 def test_a_call_that_broke_off_says_how_fast_it_was_at_most():
-    clock = Hand()
+    clock = Seconds()
     watch = Stopwatch(clock)
     clock.now += 100
     assert watch.broken_off(Speed(), 1_000) == Speed(10)
@@ -165,7 +155,7 @@ async def test_a_limit_that_was_ended_meanwhile_ends():
 class Paced(ScriptedModel):
     """A service that reads and writes at a speed, by a clock that it moves itself."""
 
-    clock: Hand = field(default_factory=Hand)
+    clock: Seconds = field(default_factory=Seconds)
     speed: Speed = field(default_factory=lambda: Speed(40, 8))
     prompt: int = 2_000
     reply: str = "word " * 60

@@ -196,6 +196,15 @@ def versions(path: Path) -> list[int]:
     return [row[0] for row in rows]
 
 
+async def database_with(folder: Path, *names: str) -> Path:
+    """A database that has these keys and is closed again."""
+    database = await SqliteDatabase.open(folder / DATABASE_NAME)
+    for name in names:
+        await database.write(put(name))
+    await database.close()
+    return folder / DATABASE_NAME
+
+
 async def reopened(path: Path) -> list[str]:
     database = await SqliteDatabase.open(path)
     found = await database.read(keys)
@@ -206,10 +215,7 @@ async def reopened(path: Path) -> list[str]:
 async def test_a_new_file_is_brought_to_the_current_version_and_opening_again_changes_nothing(
     tmp_path,
 ):
-    path = tmp_path / DATABASE_NAME
-    database = await SqliteDatabase.open(path)
-    await database.write(put("kept"))
-    await database.close()
+    path = await database_with(tmp_path, "kept")
     before = path.read_bytes()
     assert await reopened(path) == ["kept"]
     assert path.read_bytes() == before
@@ -223,10 +229,7 @@ def next_version(monkeypatch: pytest.MonkeyPatch, *statements: str) -> int:
 
 
 async def test_a_step_that_is_added_later_runs_once_and_keeps_what_is_there(tmp_path, monkeypatch):
-    path = tmp_path / DATABASE_NAME
-    database = await SqliteDatabase.open(path)
-    await database.write(put("old"))
-    await database.close()
+    path = await database_with(tmp_path, "old")
     version = next_version(
         monkeypatch,
         "CREATE TABLE extra(id {serial}, note TEXT NOT NULL)",
@@ -238,10 +241,7 @@ async def test_a_step_that_is_added_later_runs_once_and_keeps_what_is_there(tmp_
 
 
 async def test_a_step_that_fails_leaves_the_database_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / DATABASE_NAME
-    database = await SqliteDatabase.open(path)
-    await database.write(put("old"))
-    await database.close()
+    path = await database_with(tmp_path, "old")
     before = versions(path)
     with monkeypatch.context() as patch:
         next_version(
@@ -259,11 +259,8 @@ async def test_a_step_that_fails_leaves_the_database_as_it_was(tmp_path, monkeyp
 
 
 async def test_a_migration_on_a_full_disk_leaves_the_database_as_it_was(tmp_path, monkeypatch):
-    path = tmp_path / DATABASE_NAME
     with faulty_disk(tmp_path) as disk:
-        database = await SqliteDatabase.open(path)
-        await database.write(put("old"))
-        await database.close()
+        path = await database_with(tmp_path, "old")
         next_version(monkeypatch, "CREATE TABLE extra(id {serial})")
         disk.full = True
         with pytest.raises(StorageError) as caught:
@@ -274,12 +271,9 @@ async def test_a_migration_on_a_full_disk_leaves_the_database_as_it_was(tmp_path
 
 
 async def test_a_database_of_a_newer_version_is_refused_and_not_touched(tmp_path, monkeypatch):
-    path = tmp_path / DATABASE_NAME
     with monkeypatch.context() as patch:
         next_version(patch, "CREATE TABLE extra(id {serial})")
-        database = await SqliteDatabase.open(path)
-        await database.write(put("theirs"))
-        await database.close()
+        path = await database_with(tmp_path, "theirs")
     before = path.read_bytes()
     with pytest.raises(StorageError, match=r"newer Confidant.*Nothing was changed"):
         await open_database(tmp_path, FakeClock())
@@ -319,8 +313,7 @@ async def test_a_folder_that_cannot_be_written_is_told():
 
 async def test_a_file_that_cannot_be_read_is_told_and_not_taken_for_damaged():
     with as_nobody() as folder:
-        path = folder / DATABASE_NAME
-        await (await SqliteDatabase.open(path)).close()
+        path = await database_with(folder)
         backup.make(path, 1, NOON)
         path.chmod(0o000)
         with pytest.raises(StorageError, match="permissions") as caught:
@@ -338,12 +331,10 @@ async def test_a_storage_folder_that_is_a_file_is_told(tmp_path):
 
 
 async def test_the_database_is_for_its_owner_only(tmp_path):
-    await (await SqliteDatabase.open(tmp_path / "new" / DATABASE_NAME)).close()
-    made = backup.make(tmp_path / "new" / DATABASE_NAME, 1, NOON)
-    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
-    assert (tmp_path / "new" / DATABASE_NAME).stat().st_mode & 0o077 == 0
-    assert made.stat().st_mode & 0o077 == 0
-    assert made.parent.stat().st_mode & 0o077 == 0
+    path = await database_with(tmp_path / "new")
+    copy = backup.make(path, 1, NOON)
+    for each in (path, path.parent, copy, copy.parent):
+        assert each.stat().st_mode & 0o077 == 0
 
 
 # --- one process at a time -----------------------------------------------------------------------
@@ -455,27 +446,16 @@ def test_what_stands_in_a_free_lock_does_not_matter(tmp_path, stale):
         pass
 
 
-async def outside(path: Path) -> None:
-    """What the command line does beside the program."""
-    other = await SqliteDatabase.open(path)
-    await other.write(put("theirs"))
-    await other.close()
-
-
 async def test_only_the_writes_of_others_count_as_changed_outside(tmp_path, closing):
     database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
+    await database_with(tmp_path, "before the first question")
+    assert await database.changed_outside()
     assert not await database.changed_outside()
     await database.write(put("own"))
     assert not await database.changed_outside()
-    await outside(tmp_path / DATABASE_NAME)
+    await database_with(tmp_path, "theirs")  # as the command line does beside the program
     assert await database.changed_outside()
     assert not await database.changed_outside()
-
-
-async def test_a_change_before_the_first_question_is_noticed(tmp_path, closing):
-    database = closing(await SqliteDatabase.open(tmp_path / DATABASE_NAME))
-    await outside(tmp_path / DATABASE_NAME)
-    assert await database.changed_outside()
 
 
 # --- backups -------------------------------------------------------------------------------------
@@ -524,8 +504,7 @@ async def test_a_backup_on_a_full_disk_leaves_no_trace_and_the_earlier_ones(tmp_
 
 
 async def test_what_an_interrupted_backup_left_is_cleared_away(tmp_path):
-    path = tmp_path / DATABASE_NAME
-    await (await SqliteDatabase.open(path)).close()
+    path = await database_with(tmp_path)
     (tmp_path / backup.FOLDER).mkdir()
     for name in ("confidant-20200101-000000.tmp", "confidant-20200101-000000.tmp-journal"):
         (tmp_path / backup.FOLDER / name).write_bytes(b"half")
@@ -544,8 +523,7 @@ async def test_a_damaged_database_makes_no_backup(tmp_path):
 
 
 async def test_backups_from_a_clock_that_was_ahead_push_out_no_good_ones(tmp_path):
-    path = tmp_path / DATABASE_NAME
-    await (await SqliteDatabase.open(path)).close()
+    path = await database_with(tmp_path)
     ahead = [backup.make(path, 2, NOON + (9_000 + n) * HOUR) for n in range(2)]
     made = [backup.make(path, 2, NOON + n * HOUR) for n in range(2)]
     assert backup.newest_first(path, NOON + 2 * HOUR) == made[::-1]
@@ -553,10 +531,10 @@ async def test_backups_from_a_clock_that_was_ahead_push_out_no_good_ones(tmp_pat
 
 
 async def test_a_backup_folder_that_is_a_file_is_told(tmp_path):
-    await (await SqliteDatabase.open(tmp_path / DATABASE_NAME)).close()
+    path = await database_with(tmp_path)
     (tmp_path / backup.FOLDER).write_text("in the way")
     with pytest.raises(StorageError, match="could not be written"):
-        backup.make(tmp_path / DATABASE_NAME, 1, NOON)
+        backup.make(path, 1, NOON)
 
 
 # --- a damaged file ------------------------------------------------------------------------------

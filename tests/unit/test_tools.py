@@ -36,6 +36,7 @@ from bot.errors import NotVisible, ToolError
 from bot.identity.view import MemoryView
 from bot.messages import ToolResult, ToolUse
 from bot.settings.checks import built_in_tools
+from tests import odd
 
 
 def specs() -> Iterator[ToolSpec]:
@@ -368,18 +369,6 @@ def test_a_schema_that_is_none_leaves_its_tool_out(schema: object, *, is_one: bo
     assert found.unusable == (() if is_one else ("a",))
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["type", "properties", "required", "a"]), inner, max_size=4
-        )
-    ),
-    max_leaves=10,
-)
-
-
 def test_of_a_list_with_rubbish_in_it_the_tools_that_have_a_name_are_handed_on():
     tools = [
         {"name": "a", "inputSchema": OBJECT, "annotations": {"readOnlyHint": True}, "icons": [5]},
@@ -430,13 +419,18 @@ def test_of_a_result_its_words_are_handed_on(result: dict, words: str):
     assert words or block["text"] == ""
 
 
-@given(JSON)
+SCHEMAS = odd.json_of(
+    st.integers() | odd.WORDS, st.sampled_from(["type", "properties", "required", "a"]), leaves=10
+)
+
+
+@given(SCHEMAS)
 def test_whatever_a_result_is_it_ends_as_words(value: object):
     (block,) = reduced("tools/call", {"content": value, "structuredContent": value})["content"]
     assert isinstance(block["text"], str)
 
 
-@given(JSON)
+@given(SCHEMAS)
 def test_whatever_a_schema_is_it_ends_as_one_of_an_object_or_as_none(schema: object):
     found = schema_of(schema)
     if found is not None:

@@ -52,7 +52,16 @@ def turn(model: ScriptedModel, *, timeout: float = 10, max_steps: int = 4) -> Tu
         max_steps=max_steps,
         timeout=timeout,
     )
-    return Turn(request, Toolbox(()), None)
+    return Turn(request, Toolbox(()))
+
+
+async def begun(model: ScriptedModel) -> tuple[Turn, asyncio.Task[Any]]:
+    """A turn whose model has begun to answer, and waits."""
+    model.gate = asyncio.Event()
+    found = turn(model)
+    task = asyncio.create_task(found.run())
+    await model.started.wait()
+    return found, task
 
 
 async def test_a_turn_stopped_before_its_first_step_has_a_result():
@@ -66,10 +75,7 @@ async def test_a_turn_stopped_before_its_first_step_has_a_result():
 
 
 async def test_stopping_more_than_once_and_afterwards_is_harmless():
-    model = ScriptedModel(script=lambda _: "one two", gate=asyncio.Event())
-    found = turn(model)
-    task = asyncio.create_task(found.run())
-    await model.started.wait()
+    found, task = await begun(ScriptedModel(script=lambda _: "one two"))
     found.stop()
     found.stop()
     result = await asyncio.wait_for(task, 60)
@@ -80,10 +86,8 @@ async def test_stopping_more_than_once_and_afterwards_is_harmless():
 
 
 async def test_a_turn_stopped_while_its_last_words_come_is_stopped():
-    model = ScriptedModel(script=lambda _: "one two", gate=asyncio.Event())
-    found = turn(model)
-    task = asyncio.create_task(found.run())
-    await model.started.wait()
+    model = ScriptedModel(script=lambda _: "one two")
+    found, task = await begun(model)
     model.gate.set()
     found.stop()
     result = await asyncio.wait_for(task, 60)
@@ -91,9 +95,7 @@ async def test_a_turn_stopped_while_its_last_words_come_is_stopped():
 
 
 async def test_a_turn_that_is_cancelled_from_outside_has_no_result():
-    model = ScriptedModel(gate=asyncio.Event())
-    task = asyncio.create_task(turn(model).run())
-    await model.started.wait()
+    _, task = await begun(ScriptedModel())
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -136,11 +138,7 @@ async def test_a_turn_stopped_between_a_call_and_its_result_answers_the_call():
     def script(request: Request):
         return calls("nothing") if len(request.messages) == 1 else "one two"
 
-    model = ScriptedModel(script=script)
-    found = turn(model)
-    model.gate = asyncio.Event()
-    task = asyncio.create_task(found.run())
-    await model.started.wait()
+    found, task = await begun(ScriptedModel(script=script))
     found.stop()
     result = await asyncio.wait_for(task, 60)
     uses = [b.id for m in result.messages for b in m.blocks if isinstance(b, ToolUse)]
@@ -255,16 +253,24 @@ class Slow:
 
 
 @pytest.fixture
-async def slow(tmp_path: Path) -> AsyncIterator[Slow]:
+async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
     database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield Slow(database)
+    yield database
     await database.close()
+
+
+@pytest.fixture
+def slow(database: SqliteDatabase) -> Slow:
+    return Slow(database)
+
+
+def said(*words: str) -> list[NewEntry]:
+    return [NewEntry("message", "user", w, ({"type": "text", "text": w},)) for w in words]
 
 
 def begin(tx: Transaction) -> store.Session:
     session, _ = UnitOfWork(tx, 1).current(PLACE)
-    said = NewEntry("message", "user", "hello", ({"type": "text", "text": "hello"},))
-    store.append(tx, session.id, [said], 1)
+    store.append(tx, session.id, said("hello"), 1)
     return session
 
 
@@ -303,8 +309,7 @@ def say(words: str) -> Callable[[Transaction], store.Session]:
     def work(tx: Transaction) -> store.Session:
         session = store.current(tx, PLACE.key)
         assert session is not None
-        said = NewEntry("message", "user", words, ({"type": "text", "text": words},))
-        store.append(tx, session.id, [said], 2)
+        store.append(tx, session.id, said(words), 2)
         changed = store.get(tx, session.id)
         assert changed is not None
         return changed
@@ -414,10 +419,6 @@ COUNTED = store.TurnCounts(
 Change = Callable[[Transaction, Session], object]
 
 
-def said(*words: str) -> list[NewEntry]:
-    return [NewEntry("message", "user", w, ({"type": "text", "text": w},)) for w in words]
-
-
 def take_turn(tx: Transaction, session: Session) -> None:
     store.append(tx, session.id, said("more"), 2, COUNTED)
     compactions.keep(tx, session.id, "another", Snapshot("b", "[]"), 2)
@@ -481,13 +482,6 @@ CHANGES: dict[str, tuple[Change, ...]] = {
 }
 
 
-@pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[SqliteDatabase]:
-    database = await SqliteDatabase.open(tmp_path / "confidant.db")
-    yield database
-    await database.close()
-
-
 def begin_with_two(tx: Transaction) -> Session:
     session, _ = UnitOfWork(tx, 1).current(PLACE)
     store.append(tx, session.id, said("one", "two"), 1)
@@ -545,7 +539,7 @@ def telling(*replies: Reply, thought: str = "") -> tuple[Turn, list[str], Script
 
     model = ScriptedModel(script=script)
     found = turn(model)
-    found._on_text = shown.append
+    found.on_text = shown.append
     return found, shown, model
 
 
@@ -564,7 +558,7 @@ def telling(*replies: Reply, thought: str = "") -> tuple[Turn, list[str], Script
 async def test_silent_tokens_are_shown_at_neither_end(written, direct, unasked):
     for is_unasked, expected in ((False, direct), (True, direct if unasked is None else unasked)):
         found, shown, _ = telling(says(written))
-        found._request = replace(found._request, unasked=is_unasked)
+        found.request = replace(found.request, unasked=is_unasked)
         result = await found.run()
         assert (result.reply, result.silent) == (expected, not expected)
         assert not [each for each in shown if each.rstrip("*.").endswith(("NO_REPLY", "_OK", "T]"))]

@@ -124,6 +124,7 @@ class Request:
         tokens: about how many there are to read; 0 when nobody counted.
         is_awaited: somebody waits for it, although it is a chore.
         silence: seconds without a word before the first one; None is as configured.
+        fallback: models that may stand in for it, for `Models`; None is those of `[agent]`.
     """
 
     model: str
@@ -149,6 +150,7 @@ class Request:
     tokens: int = 0
     is_awaited: bool = False
     silence: float | None = None
+    fallback: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import structlog
 
-from bot.agent.models import Request, StopReason, ToolSpec, Usage, Window
+from bot.agent.models import Request, StopReason, Usage, Window
 from bot.agent.models.capabilities import Capabilities
 from bot.agent.models.output import OutputFilter
 from bot.agent.models.service import NO_KEY, ServiceModel
@@ -153,16 +153,15 @@ _KINDS: Final[Mapping[str, tuple[str, str]]] = {  # of deltas: the block they be
 }
 
 
+@dataclass(eq=False)
 class Accumulator(ReplyReader):
     """Puts the events of one streamed message together."""
 
-    def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
-        """See `ReplyReader`."""
-        super().__init__(tools, waits=waits)
-        self._blocks: list[_Block] = []
-        self._open: dict[object, _Block] = {}  # by the number that the service gives it
-        self._usage: dict[str, int] = {}
-        self._words = Words()
+    _blocks: list[_Block] = field(default_factory=list[_Block], init=False)
+    # By the number that the service gives it.
+    _open: dict[object, _Block] = field(default_factory=dict[object, _Block], init=False)
+    _usage: dict[str, int] = field(default_factory=dict[str, int], init=False)
+    _words: Words = field(default_factory=Words, init=False)
 
     def _take(self, event: Json) -> str:
         match event["type"]:
@@ -202,7 +201,8 @@ class Accumulator(ReplyReader):
 
     def _add(self, index: object, raw: Json) -> _Block:
         is_text = raw["type"] == "text"
-        output = OutputFilter(self._tools, self._thoughts, waits=self._waits) if is_text else None
+        offered = {spec.name: spec.schema for spec in self.tools}
+        output = OutputFilter(offered, self._thoughts, waits=self.waits) if is_text else None
         block = _Block(raw, output)
         self._open[index], self._words = block, Words()
         self._blocks.append(block)
@@ -261,7 +261,7 @@ class Accumulator(ReplyReader):
             elif (made := _wordless(block, stop)) is not None:
                 blocks.append(made)
         uses = [each for each in blocks if isinstance(each, ToolUse)]
-        return [*blocks, *written_calls(calls, uses, stop)]
+        return [*blocks, *written_calls(calls, uses, stop)] if calls else blocks
 
 
 def _wordless(block: _Block, stop: StopReason) -> Block | None:
@@ -310,7 +310,7 @@ class AnthropicModel(ServiceModel):
 
     async def body(self, request: Request, able: Capabilities) -> bytes:
         """The JSON of a request."""
-        return body_of(request, self.longest(request, able), able)
+        return body_of(request, able.longest(request.max_tokens), able)
 
     @asynccontextmanager
     async def opened(

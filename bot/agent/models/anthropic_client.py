@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import aiohttp
 import anthropic
@@ -95,11 +96,11 @@ class _Transport(httpx2.AsyncBaseTransport):
         return httpx2.Response(answer.status, headers=answer.raw_headers, stream=body)
 
 
+@dataclass(eq=False)
 class _Body(httpx2.AsyncByteStream):
     """The body of an answer, as it comes; of a refusal no more than is read."""
 
-    def __init__(self, answer: aiohttp.ClientResponse) -> None:
-        self._answer = answer
+    _answer: aiohttp.ClientResponse
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0

@@ -375,7 +375,7 @@ def pictures_lost(request: Request, able: Capabilities) -> bool:
 def left_out(request: Request, ladder: Ladder) -> tuple[str, ...]:
     """The parts that the person is told were left out: new ones, and every picture of theirs."""
     new = {*ladder.sure, *ladder.guessed}
-    if pictures_lost(request, ladder.able):
+    if not ladder.able.images and pictures_lost(request, ladder.able):
         new.add("images" if "picture" not in new else "picture")
     return tuple(each for each in TOLD if each in new)
 

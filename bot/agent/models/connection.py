@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Final, cast
 
@@ -28,16 +29,14 @@ DONE: Final[Json] = {}  # the end of a stream, by its own word
 MOST_BYTES = 16 * 1024 * 1024  # of one event, or of an answer that is not streamed
 
 
+@dataclass(slots=True)
 class EventReader:
     """Takes bytes however they were cut, and gives the data of each event once it is whole."""
 
-    __slots__ = ("_data", "_rest", "_size", "has_begun")
-
-    def __init__(self) -> None:
-        self._rest = b""  # a line that is not whole yet
-        self._data: list[bytes] = []
-        self._size = 0
-        self.has_begun = False  # an event came
+    has_begun: bool = False  # an event came
+    _rest: bytes = b""  # a line that is not whole yet
+    _data: list[bytes] = field(default_factory=list[bytes])
+    _size: int = 0
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
         """The data of the events that these bytes complete.

@@ -190,7 +190,8 @@ class CompletionReader(ReplyReader):
     def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
         """See `ReplyReader`."""
         super().__init__(tools, waits=waits)
-        self._output = OutputFilter(self._tools, self._thoughts, waits=waits)
+        self._offered = {spec.name: spec.schema for spec in tools}
+        self._output = OutputFilter(self._offered, self._thoughts, waits=waits)
         self._thought: dict[str, list[str]] = {}  # by the field it came in
         self._details: list[Json] = []
         self._words, self._thinking = Words(), Words()
@@ -250,7 +251,7 @@ class CompletionReader(ReplyReader):
             self._places[str(index)] = len(self._calls)
             self._calls.append(known)
         known.id = known.id or id_
-        known.name = known.name or own_name(name, self._tools)
+        known.name = known.name or own_name(name, self._offered)
         if arguments:
             known.arguments.append(piece)
         if isinstance(extra := delta.get("extra_content"), dict):
@@ -528,7 +529,7 @@ class OpenAIModel(ServiceModel):
 
     async def body(self, request: Request, able: Capabilities) -> bytes:
         """The JSON of a request."""
-        longest = self.longest(request, able)
+        longest = able.longest(request.max_tokens)
         return body_of(replace(request, model=await self._name(request.model)), longest, able)
 
     async def window(self, model: str) -> Window:

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window
+from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window, Writer
 from bot.agent.models.anthropic import AnthropicModel
-from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.service import ServiceModel
-from bot.agent.models.slots import Slots, is_chore
-from bot.agent.models.speed import Speed, Stopwatch
+from bot.agent.models.service import ServiceModel, TextStore
+from bot.agent.models.speed import Slots, Speed, Stopwatch
 from bot.agent.offline import OfflineModel
 from bot.config import (
     ANTHROPIC,
+    MAIN_AGENT,
     OFFLINE,
     OPENAI,
     SILENCE_SECONDS,
+    AgentConfig,
     ModelsConfig,
     ServiceConfig,
     Settings,
@@ -119,7 +119,6 @@ def installed_models(kind: str) -> ModelPlugin:
 PASSES_ON = (ModelFailed, ModelRateLimited, ModelUnreachable, ModelBilling)
 LATEST = ":latest"  # to Ollama "qwen3" and "qwen3:latest" are one
 PATIENCE = 2.0  # seconds for tries of a model that another one may stand in for
-_CLOSED = Breaker()
 
 _KINDS = {ANTHROPIC: AnthropicModel, OPENAI: OpenAIModel}
 
@@ -185,18 +184,37 @@ class Models:
             await service.model.close()
 
     @property
+    def _agents(self) -> list[AgentConfig]:
+        config = self._settings.now
+        return [config.of_agent(name).agent for name in (MAIN_AGENT, *config.agents.named)]
+
+    @property
     def _fallback(self) -> tuple[str, ...]:
-        return tuple(map(self.full, self._settings.now.agent.fallback))
+        """The models that may stand in for one, for any agent."""
+        every = (self.full(each) for agent in self._agents for each in agent.fallback)
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def _defaults(self) -> tuple[str, ...]:
+        """The model of each agent."""
+        return tuple(self.full("", agent.model) for agent in self._agents)
 
     @property
     def default(self) -> str:
-        """The model that answers when a conversation chose none."""
+        """The model that answers when a conversation of `[agent]` chose none."""
         return self.full("")
 
-    def full(self, chosen: str) -> str:
-        """The full name of what a conversation chose (empty for nothing), now or long ago."""
+    def of_agent(self, agent: AgentConfig) -> Writer:
+        """These models, with the agent's own `fallback` for each request."""
+        return _OfAgent(self, tuple(map(self.full, agent.fallback)))
+
+    def full(self, chosen: str, default: str = "") -> str:
+        """The full name of what a conversation chose (empty for nothing), now or long ago.
+
+        `default` is its agent's model, and that of `[agent]` if left out.
+        """
         config = self._settings.now
-        service, model = config.models.locate(chosen or config.agent.model)
+        service, model = config.models.locate(chosen or default or config.agent.model)
         if service == OFFLINE or not self._services:
             return OFFLINE
         return f"{service}/{model}" if chosen or service in self._services else OFFLINE
@@ -226,7 +244,8 @@ class Models:
         first: ModelError | None = None
         for name, asked in plan:
             has_begun = False
-            self._note(name, self._breakers.get(name, _CLOSED).asked(self._now()))
+            if (broken := self._breakers.get(name)) is not None:
+                self._breakers[name] = broken.asked(self._now())
             if request.on_asked is not None:
                 request.on_asked(name)
             try:
@@ -246,18 +265,19 @@ class Models:
                     first = first or error
                 log.warning("model.passed_on", model=name, error=type(error).__name__)
             else:
-                self._note(name, Breaker())
+                self._breakers.pop(name, None)
                 return
         raise first or ModelUnreachable
 
     def _is_final(self, name: str, error: ModelError, request: Request) -> bool:
         """True for a failure that another model would have as well; notes that it happened."""
         if isinstance(error, PASSES_ON):
-            failed = self._breakers.get(name, _CLOSED).failed(self._now(), error.wait)
-            self._note(name, failed)
+            failed = self._breakers.get(name, Breaker()).failed(self._now(), error.wait)
+            if self._fallback:
+                self._breakers[name] = failed
             return False
         if name == request.model:
-            self._note(name, Breaker())  # it is there, and says no
+            self._breakers.pop(name, None)  # it is there, and says no
         return name == request.model and not isinstance(error, ModelBlind)
 
     def _plan(self, request: Request) -> list[tuple[str, Request]]:
@@ -266,7 +286,10 @@ class Models:
         Those that are spared are left out, unless all are. One that another may stand in for makes
         no long pause between tries.
         """
-        every, now = tuple(dict.fromkeys((request.model, *self._fallback))), self._now()
+        fallback, now = request.fallback, self._now()
+        if fallback is None:
+            fallback = tuple(map(self.full, self._settings.now.agent.fallback))
+        every = tuple(dict.fromkeys((request.model, *fallback)))
         spared = {name for name, each in self._breakers.items() if each.is_open(now)}
         *before, last = [name for name in every if name not in spared] or every
         if not before:
@@ -289,11 +312,17 @@ class Models:
         Raises:
             ModelError: as in `stream`.
         """
-        slots, is_own = service.slots, self._is_own(name.partition("/")[0])
+        slots, (owner, _, model) = service.slots, name.partition("/")
+        section = self._settings.now.models.services.get(owner)
+        is_own = section is not None and bool(section.base_url)  # perhaps a single machine
+        speed = self.speed(name)
+        grows = section is not None and (is_own or bool(speed.prompt))
+        timeout = section.of_model(model).timeout if section is not None and grows else 0.0
+        is_chore = request.purpose != "chat" and not request.is_awaited  # nobody waits for it
         while True:
-            async with slots.taken(chore=is_chore(request)) as call:
+            async with slots.taken(chore=is_chore) as call:
                 watch = Stopwatch(self._now)
-                sent = self._watched(request, watch, name, call.waited)
+                sent = _watched(request, watch, call.waited, timeout, speed)
                 try:
                     async with aclosing(service.model.stream(sent)) as events:
                         async for event in events:
@@ -301,10 +330,8 @@ class Models:
                                 if watch.hear(tokens.estimate(event.text)):
                                     slots.spoke(call)
                             else:
-                                self._learn(
-                                    name,
-                                    watch.whole(self.speed(name), event.usage, request.tokens),
-                                )
+                                whole = watch.whole(self.speed(name), event.usage, request.tokens)
+                                self._learn(name, whole)
                             yield event
                 except (ModelTimeout, asyncio.CancelledError):
                     if is_own:  # any other one may be out of order
@@ -329,34 +356,6 @@ class Models:
                 self._replaced.discard(service)
                 await service.model.close()
 
-    def _watched(self, request: Request, watch: Stopwatch, name: str, waited: float) -> Request:
-        """A request that is timed, and whose limits do not count what it `waited`."""
-        on_asked, on_thought = request.on_asked, request.on_thought
-
-        def asked(model: str) -> None:
-            watch.start()
-            if on_asked is not None:
-                on_asked(model)
-
-        def thought(words: str) -> None:
-            watch.hear(tokens.estimate(words), thought=True)
-            if on_thought is not None:
-                on_thought(words)
-
-        service, _, model = name.partition("/")
-        section, speed = self._settings.now.models.services.get(service), self.speed(name)
-        silence = None  # as configured
-        if section is not None and (self._is_own(service) or speed.prompt):
-            usual = section.of_model(model).timeout
-            silence = speed.limit(usual, SILENCE_SECONDS, prompt=request.tokens, output=0)
-        return replace(
-            request,
-            on_asked=asked,
-            on_thought=thought if on_thought is not None else None,
-            deadline=request.deadline and request.deadline + waited,
-            silence=silence,
-        )
-
     def speed(self, name: str) -> Speed:
         """The measured speed of a model, by its full name."""
         return self.speeds.get(name, Speed())
@@ -371,19 +370,11 @@ class Models:
         Only a service at an address of its own may be a single machine.
         """
         section = self._settings.now.models.services.get(service)
-        lanes = section.lanes if section is not None else 0
-        return 0 if lanes is None and not self._is_own(service) else lanes
-
-    def _is_own(self, service: str) -> bool:
-        """True for a service at an address of its own."""
-        section = self._settings.now.models.services.get(service)
-        return section is not None and bool(section.base_url)
-
-    def _note(self, name: str, breaker: Breaker) -> None:
-        if breaker == _CLOSED:
-            self._breakers.pop(name, None)
-        elif self._fallback:
-            self._breakers[name] = breaker
+        return (
+            0
+            if section is None or (section.lanes is None and not section.base_url)
+            else section.lanes
+        )
 
     async def window(self, model: str) -> Window:
         """The sizes of a model as its service and the configuration tell them; never raises."""
@@ -401,13 +392,13 @@ class Models:
         listed = await asyncio.gather(*(model.names() for model in services.values()))
         owned = zip(services, listed, strict=True)
         found = [f"{service}/{name}" for service, names in owned for name in names]
-        every = dict.fromkeys((self.default, *self._fallback, *found, OFFLINE))
+        every = dict.fromkeys((*self._defaults, *self._fallback, *found, OFFLINE))
         return tuple(n for n in every if not (n.endswith(LATEST) and n[: -len(LATEST)] in every))
 
     def is_unlisted(self, name: str, known: Collection[str]) -> bool:
         """True for a model that may well be there: its service does not say which it has."""
         service, _, model = name.partition("/")
-        named = {self.default, *self._fallback}
+        named = {*self._defaults, *self._fallback}
         listed = (each for each in known if each not in named)
         is_silent = not any(each.startswith(f"{service}/") for each in listed)
         return bool(model) and service in self._services and is_silent
@@ -434,6 +425,18 @@ class Models:
         """Release their connections."""
         for service in (*self._services.values(), *self._replaced):
             await service.model.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _OfAgent:
+    """The models as one agent asks them."""
+
+    models: Models
+    fallback: tuple[str, ...]
+
+    def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
+        """Write one reply; see `Models.stream`."""
+        return self.models.stream(replace(request, fallback=self.fallback))
 
 
 def open_service(kind: str, config: ServiceConfig, store: TextStore) -> Model:
@@ -466,6 +469,35 @@ def configured(
         for name, service in config.services.items()
         if config.is_set_up(name)
     }
+
+
+def _watched(
+    request: Request, watch: Stopwatch, waited: float, timeout: float, speed: Speed
+) -> Request:
+    """A request that is timed, and whose limits do not count what it `waited`.
+
+    The configured `timeout` grows where a model of this speed needs it; 0 leaves it as it is.
+    """
+    on_asked, on_thought = request.on_asked, request.on_thought
+
+    def asked(model: str) -> None:
+        watch.start()
+        if on_asked is not None:
+            on_asked(model)
+
+    def thought(words: str) -> None:
+        watch.hear(tokens.estimate(words), thought=True)
+        if on_thought is not None:
+            on_thought(words)
+
+    needs = speed.limit(timeout, SILENCE_SECONDS, prompt=request.tokens, output=0)
+    return replace(
+        request,
+        on_asked=asked,
+        on_thought=thought if on_thought is not None else None,
+        deadline=request.deadline and request.deadline + waited,
+        silence=needs if timeout else None,
+    )
 
 
 def _for_service(request: Request, name: str, own_name: str) -> Request:

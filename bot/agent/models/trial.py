@@ -14,10 +14,9 @@ from typing import Final
 
 from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, ToolSpec
 from bot.agent.models.capabilities import LearnedLimit
-from bot.agent.models.catalog import TextStore
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.registry import open_service
-from bot.agent.models.service import ServiceModel
+from bot.agent.models.service import ServiceModel, TextStore
 from bot.agent.turn import Meter
 from bot.channel import Finding
 from bot.clock import system_clock

@@ -8,6 +8,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Self, SupportsIndex, cast
 
 import orjson
@@ -53,24 +54,26 @@ _BEHIND = re.compile(r"(?:\s|<[|｜/][^<>]{1,40}>|<[^<>]{1,40}[|｜]>|```)+\Z")
 _HIGH = ("\ud800", "\udbff")
 
 
+@dataclass(eq=False)
 class ReplyReader(ABC):
     """Puts the events of one streamed reply together.
 
     Attributes:
+        tools: those that are offered.
+        waits: as for an `OutputFilter`.
         done: true after the last event that counts.
         replaced: true when the words so far turned out to be no part of the reply: it begins with
             what `feed` or `end` returned last.
         unknown_stop: a reason to stop that nobody here knows.
     """
 
-    def __init__(self, tools: Sequence[ToolSpec] = (), *, waits: bool = False) -> None:
-        """`tools` are those that are offered; for `waits` see `OutputFilter`."""
-        self._tools = {spec.name: spec.schema for spec in tools}
-        self._waits = waits
-        self._stop: str | None = None  # why the reply ended, as the service says it
-        self._thoughts: list[str] = []  # and not told yet
-        self.done = self.replaced = False
-        self.unknown_stop = ""
+    tools: Sequence[ToolSpec] = ()
+    waits: bool = field(default=False, kw_only=True)
+    done: bool = field(default=False, init=False)
+    replaced: bool = field(default=False, init=False)
+    unknown_stop: str = field(default="", init=False)
+    _stop: str | None = field(default=None, init=False)  # why it ended, as the service says it
+    _thoughts: list[str] = field(default_factory=list[str], init=False)  # and not told yet
 
     def feed(self, event: Json) -> str:
         """Take one event; returns the new words, often none.
@@ -123,13 +126,11 @@ class ReplyReader(ABC):
         """The blocks of a reply that may have been cut off."""
 
 
+@dataclass(slots=True)
 class Words:
     """Joins words that come in pieces: half of a surrogate pair waits for the other."""
 
-    __slots__ = ("_held",)
-
-    def __init__(self) -> None:
-        self._held = ""
+    _held: str = ""
 
     def feed(self, piece: str) -> str:
         """The words that can be shown now."""

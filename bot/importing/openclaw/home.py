@@ -1,4 +1,4 @@
-"""What is in a folder of OpenClaw's: its state, its agents, its workspace, its settings."""
+"""OpenClaw's folder: its state, agents, workspace and settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """What was found; `settings` are empty where there are none, `unread` says why then."""
+    """A folder of OpenClaw; `settings` may be empty, and `unread` then says why."""
 
     folder: Path
     settings: Mapping[str, object]
@@ -100,7 +100,7 @@ def _agents(folder: Path) -> tuple[Agent, ...]:
 
 
 def _workspace(folder: Path, settings: Mapping[str, object]) -> Path | None:
-    """Where the notes of the main agent are; the folder may come from another machine."""
+    """The folder of the main agent's notes; it may come from another machine."""
     agents = mapping(settings.get("agents"))
     listed = [mapping(each) for each in items(agents.get("list"))]
     named = [

@@ -31,7 +31,7 @@ _BOUNDS = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # of the fields of a cro
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is to be said or done at a time (in ms since the epoch), or again and again."""
+    """A job that is due at a time (in ms since the epoch), or repeatedly."""
 
     id: str
     text: str
@@ -176,7 +176,7 @@ def rule_of(expression: str) -> Rule:
 
 
 def _values(field: str, low: int, high: int) -> tuple[int, ...]:
-    """What a field allows; nothing for all."""
+    """The values a field allows; empty means all."""
     if field in {"*", "?"}:
         return ()
     found: set[int] = set()

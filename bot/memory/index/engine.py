@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from bot.identity.view import FOLDERS
 from bot.memory import chunking, layout
@@ -21,7 +21,7 @@ from bot.memory.index import note_files
 from bot.memory.index.note_files import Known, Note
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidates, Request
-from bot.memory.search import BEING_BUILT, Building, Counts, Forgotten, Probe, Source
+from bot.memory.search import Building, Counts, Forgotten, Source
 from bot.memory.words import Tokenize
 from bot.storage import Row, Value, fulltext, marks
 
@@ -60,11 +60,11 @@ class SourceRow:
 
 
 class Packed(NamedTuple):
-    """A chunk's vectors: the signs of their mean, and its windows' with their signs, in a row."""
+    """The vectors of a chunk's windows, their signs, and the signs of their mean."""
 
-    bits: bytes
     vectors: bytes
     signs: bytes
+    mean: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,6 @@ class Writing(ABC):
     In its SQL the tables are called `generations@`, `sources@`, `chunks@` and `partitions@`; what
     is read from the last are the generation's own.
     """
-
-    bare_column: ClassVar[str]
-    """A column of chunks that is NULL until they have vectors."""
 
     @abstractmethod
     def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
@@ -147,11 +144,10 @@ class Writing(ABC):
     def drop(self, source: int) -> list[bool]:
         """Take a source out; for each of its chunks, whether it had vectors."""
         rows = self.run(
-            f"SELECT id, partition, length, {self.bare_column} IS NOT NULL FROM chunks@"
-            " WHERE source = ?",
+            "SELECT id, partition, length, vectors IS NOT NULL FROM chunks@ WHERE source = ?",
             (source,),
         )
-        self._unindex({int(row[0]): bool(row[3]) for row in rows})
+        self._unindex([int(row[0]) for row in rows])
         self.run("DELETE FROM chunks@ WHERE source = ?", (source,))
         self.run("DELETE FROM sources@ WHERE id = ?", (source,))
         if rows:
@@ -193,8 +189,8 @@ class Writing(ABC):
         """Store the vectors of a chunk that has none."""
 
     @abstractmethod
-    def _unindex(self, chunks: Mapping[int, bool]) -> None:
-        """Let chunks be found no more; for each, whether it has vectors."""
+    def _unindex(self, chunks: Sequence[int]) -> None:
+        """Let chunks be found no more."""
 
     @abstractmethod
     def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
@@ -215,8 +211,6 @@ class Store(ABC):
 
     Its SQL is as that of `Writing`.
     """
-
-    bare_column: ClassVar[str]
 
     def __init__(self, generation: Generation) -> None:
         self.generation = generation
@@ -265,7 +259,7 @@ class Store(ABC):
         problems = self.run(f"SELECT s.name, s.problem FROM {_OF} WHERE s.problem <> ''")
         bare = self.run(
             "SELECT count(*) FROM chunks@ c JOIN partitions@ p ON p.id = c.partition"
-            f" WHERE c.{self.bare_column} IS NULL"
+            " WHERE c.vectors IS NULL"
         )
         return Counts(
             files=files,
@@ -322,7 +316,7 @@ class Store(ABC):
         """
         rows = self.run(
             "SELECT c.id, c.heading, c.body FROM chunks@ c"
-            f" JOIN partitions@ p ON p.id = c.partition WHERE c.{self.bare_column} IS NULL"
+            " JOIN partitions@ p ON p.id = c.partition WHERE c.vectors IS NULL"
             f" AND p.name {'' if of_folders else 'NOT '}LIKE '{FOLDERS}%' LIMIT ?",
             (limit,),
         )
@@ -333,11 +327,6 @@ class Reader(Protocol):
     """The reading side of the live generation; used by one thread at a time."""
 
     tokenize: Tokenize
-
-    @property
-    def slow(self) -> str:
-        """Why vectors are compared in a slower way; empty when they are not."""
-        ...
 
     def is_current(self) -> bool:
         """False when it must be opened again."""
@@ -430,15 +419,11 @@ class Rows(ABC):
         live = None if self.need_attention() else self._live()
         return self._at(live) if live is not None else None
 
-    def count(self, *, is_well: bool) -> tuple[Counts | None, str]:
-        """The contents in numbers, and what is missing; before the first rows if all is well.
-
-        While rows are made anew it is what there was before.
-        """
+    def count(self) -> Counts | None:
+        """The contents in numbers: those of the rows before while others are made, if there are."""
         if (live := self._live()) is not None:
             self._known = self._store(live).counts()
-            return self._known, self._slow() if self._embedder.provider != "none" else ""
-        return self._known, BEING_BUILT if self._known is None and is_well else ""
+        return self._known
 
     def building(self) -> Building | None:
         """The progress of a rebuild; None while the live rows will do."""
@@ -461,10 +446,6 @@ class Rows(ABC):
         """Something to search with, for one thread."""
 
     @abstractmethod
-    def probe(self) -> Probe:
-        """Check that vectors can be compared in the quick way here."""
-
-    @abstractmethod
     def close(self) -> None:
         """Release what it holds."""
 
@@ -475,10 +456,6 @@ class Rows(ABC):
     @abstractmethod
     def _store(self, generation: Generation) -> Store:
         """The writing side of a generation."""
-
-    @abstractmethod
-    def _slow(self) -> str:
-        """Why vectors are compared in a slower way; empty when they are not."""
 
     def _live(self) -> Generation | None:
         """The generation that searches read, if there is one."""

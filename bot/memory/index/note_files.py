@@ -142,5 +142,5 @@ def restored(chunks: Iterable[tuple[int, int, str]], hashed: bytes) -> str | Non
 
 
 def hash_of(data: bytes) -> bytes:
-    """What a file's content is known by."""
+    """The digest of a file's content."""
     return hashlib.blake2b(data, digest_size=16).digest()

@@ -1,10 +1,17 @@
-"""Reading the live generation: the candidates that the words and the vectors of a query find."""
+"""The index file: its tables, connections to it, and the candidates that a search finds in it.
+
+A generation is one whole set of rows, in tables whose names end in its number; "@" stands for that
+ending in SQL. Searches read the live one. A rebuild fills another one beside it; then one
+transaction makes that live and drops all others, so nothing that reads has rows to leave out. What
+an interrupted rebuild has filled is gone on with. All of it can be made again from the notes and
+from what was said.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -14,27 +21,48 @@ import apsw
 import structlog
 
 from bot.memory import vectors, words
-from bot.memory.index import schema
+from bot.memory.embed import Identity
 from bot.memory.index.engine import Generation
-from bot.memory.index.schema import Extension, connect, run
 from bot.memory.periods import Period
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
 from bot.memory.vectors import NDArray, Vectors, np
 from bot.memory.words import Statistics
-from bot.storage import Row, fulltext, marks
+from bot.storage import Row, Value, files, fulltext, marks
 
-BY_BITS = 256  # chunks of a partition the signs find, to be compared again by their windows:
-BY_BITS_SHARE = 150  # of so many one, where that is more,
-BY_BITS_MOST = 768  # and never more than these
+NAME = "index.db"
+FORMAT = 6  # raise it when the tables change: a file of another format is made anew
+BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
+READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
+SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one
+
+_PRAGMAS = (
+    "PRAGMA auto_vacuum = INCREMENTAL",  # what a rebuild needed goes back to the disk
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",  # what a power cut takes is found again from the notes
+    "PRAGMA cache_size = -1000",  # more is not faster: the system keeps the file in memory
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA trusted_schema = OFF",
+    "PRAGMA secure_delete = ON",  # what is forgotten must not stay in free pages
+)
+_READER_PRAGMAS = (
+    "PRAGMA query_only = ON",
+    "PRAGMA cache_size = -1000",
+    "PRAGMA temp_store = MEMORY",
+    "PRAGMA trusted_schema = OFF",
+)
+
+BY_SIGNS = 256  # chunks of a partition the signs find, to be compared again by their windows:
+BY_SIGNS_SHARE = 150  # of so many one, where that is more,
+BY_SIGNS_MOST = 768  # and never more than these
 WINDOWS = 8  # for each of them, whose signs are the nearest
 OF_TIME = 400  # chunks of the times that are asked about, the newest, to be compared
 COMMON = 0.1  # a word in more of a scope's chunks than this finds nothing by itself,
 COMMON_LEAST = 500  # if there are enough of them to find
-# Chunks from which on the signs of each window are kept in memory, 32 bytes each; of fewer chunks
-# vec0 is asked for those whose means are nearest.
-LARGE = 2 * BY_BITS
-MAX_GONE = BY_BITS // 2  # chunks that are not there any more among those that are kept in memory
+# Chunks from which on the signs of each window are kept in memory, 32 bytes each. The vectors of
+# fewer are all compared: 200 take 0.4 ms, and 500 take 1 ms (sqlite-vec: 0.9 and 1.3 ms).
+LARGE = 2 * BY_SIGNS
+MAX_GONE = BY_SIGNS // 2  # chunks that are not there any more among those that are kept in memory
 GRACE = 0.25  # seconds to read what was found when the time is up
 # What a candidate is made of, of a chunk `c` and its source `s`.
 CANDIDATE = (
@@ -46,14 +74,88 @@ _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a milli
 log = structlog.get_logger(__name__)
 
 
+def tables(generation: Generation, sql: str) -> str:
+    """SQL about a generation's own tables, and that of the generations."""
+    return sql.replace("generations@", "generations").replace("@", f"_{generation.id}")
+
+
+def live(connection: apsw.Connection) -> Generation | None:
+    """The generation that searches read, if there is one."""
+    found = generations(connection, "is_live")
+    return found[0] if found else None
+
+
+def generations(
+    connection: apsw.Connection, which: str, parameters: Sequence[Value] = ()
+) -> list[Generation]:
+    """The generations that a condition names, in their order."""
+    rows = run(
+        connection,
+        "SELECT id, is_live, chunker, provider, model, endpoint, dims, epoch FROM generations"
+        f" WHERE {which} ORDER BY id",
+        parameters,
+    )
+    return [
+        Generation(
+            *(int(row[0]), bool(row[1]), int(row[2])),
+            Identity(str(row[3]), str(row[4]), str(row[5])),
+            *(int(row[6]), int(row[7])),
+        )
+        for row in rows
+    ]
+
+
+def inode(path: Path) -> int:
+    """The inode of the file at a path; 0 when there is none."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
+
+
+def remove(path: Path) -> None:
+    """Remove a database file with its logs."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def connect(path: Path, *, writing: bool) -> apsw.Connection:
+    """A connection to the file.
+
+    Raises:
+        apsw.Error: the file cannot be opened or is no database.
+    """
+    if writing:
+        with suppress(OSError):  # SQLite says better what is wrong
+            files.create(path)
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if writing else 0)
+    connection = apsw.Connection(str(path), flags=flags, statementcachesize=100)
+    try:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS if writing else READER_BUSY_TIMEOUT_MS)
+        for pragma in _PRAGMAS if writing else _READER_PRAGMAS:
+            run(connection, pragma)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def run(connection: apsw.Connection, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+    """Run one statement and return all its rows; apsw raises what goes wrong."""
+    cursor: Any = connection.execute(sql, parameters)  # pyright: ignore[reportUnknownMemberType]
+    return cursor.fetchall()
+
+
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The partitions of a search as the index knows them, and how much is in them.
 
-    They may be `all` that the index has: then no chunk need be asked whose it is.
+    `sizes` are the chunks of each. They may be `all` that the index has: then no chunk need be
+    asked whose it is.
     """
 
     ids: tuple[int, ...]
+    sizes: tuple[int, ...]
     chunks: int
     length: int
     all: bool = False
@@ -75,15 +177,15 @@ class _Signs:
 class FileReader:
     """The reading side of the index file; used by one thread at a time."""
 
-    def __init__(self, path: Path, extension: Extension) -> None:
+    def __init__(self, path: Path) -> None:
         """Open it.
 
         Raises:
             apsw.Error: it is damaged or gone.
         """
         self._path = path
-        self._connection, self.has_vec = connect(path, writing=False, extension=extension)
-        self._inode = schema.inode(path)
+        self._connection = connect(path, writing=False)
+        self._inode = inode(path)
         self._generation: Generation | None = None
         self._deadline = float("inf")
         self._known: dict[int, _Signs] = {}
@@ -97,14 +199,9 @@ class FileReader:
         except apsw.Error as error:  # a full disk: the last one out could not tidy up
             log.warning("memory.close_failed", error=type(error).__name__)
 
-    @property
-    def slow(self) -> str:
-        """See `Reader.slow`."""
-        return "" if self.has_vec else "sqlite-vec cannot be loaded; vectors are compared in memory"
-
     def is_current(self) -> bool:
         """False when the file was removed, or another one stands in its place."""
-        return schema.inode(self._path) == self._inode
+        return inode(self._path) == self._inode
 
     @contextmanager
     def snapshot(self, deadline: float) -> Generator[Generation | None]:
@@ -115,7 +212,7 @@ class FileReader:
         self._deadline = deadline
         run(self._connection, "BEGIN")
         try:
-            found = schema.live(self._connection)
+            found = next(iter(generations(self._connection, "is_live")), None)
             if found is None or self._generation is None or found.id != self._generation.id:
                 self._known.clear()
             self._generation = found
@@ -130,8 +227,8 @@ class FileReader:
         some, held = f"IN ({marks(partitions)})", "partitions@ WHERE chunks > 0 AND name"
         rows = self._run(f"SELECT id, chunks, length FROM {held} {some}", partitions)
         others = self._run(f"SELECT 1 FROM {held} NOT {some} LIMIT 1", partitions)
-        chunks, length = (sum(int(row[at]) for row in rows) for at in (1, 2))
-        return Scope(tuple(int(row[0]) for row in rows), chunks, length, all=not others)
+        ids, sizes, lengths = zip(*rows, strict=True) if rows else ((), (), ())
+        return Scope(ids, sizes, sum(sizes), sum(lengths), all=not others)
 
     def find(self, request: Request, most: int, *, by_words: bool) -> Candidates:
         """The chunks that the words and the vector of a search find, at most `most` by each.
@@ -144,12 +241,12 @@ class FileReader:
         ids: dict[int, None] = {}
         try:
             known = self._statistics(query, scope)
-            if by_words:
-                ids.update(dict.fromkeys(self._by_words(query, scope, known, most)))
+            asked = _asked(query, known, scope) if by_words else ""
+            if asked:
+                ids.update(dict.fromkeys(self._by_words(asked, scope, most)))
             if request.vector is not None:
                 ids.update(dict.fromkeys(self._by_vector(request.vector, scope, most)))
             if request.times:
-                asked = _asked(query, known, scope) if by_words else ""
                 ids.update(dict.fromkeys(self._by_time(request, asked, scope, most)))
         except apsw.InterruptError:
             late = True
@@ -183,13 +280,8 @@ class FileReader:
             seen[term.tokens] = int(rows[0][0])
         return Statistics(scope.chunks, scope.length / max(1, scope.chunks), seen)
 
-    def _by_words(
-        self, query: words.Query, scope: Scope, known: Statistics, limit: int
-    ) -> list[int]:
-        """The chunks with any of the query's terms, best BM25 first."""
-        asked = _asked(query, known, scope)
-        if not asked:
-            return []
+    def _by_words(self, asked: str, scope: Scope, limit: int) -> list[int]:
+        """The chunks with any of the terms that are looked for, best BM25 first."""
         rows = self._run(
             """SELECT rowid FROM chunks_text@ WHERE chunks_text@ MATCH ?
                AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
@@ -221,10 +313,18 @@ class FileReader:
 
     def _by_vector(self, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
-        chosen = [each for partition in scope.ids for each in self._by_signs(partition, wanted)]
-        of_chosen = f"SELECT id, vectors FROM chunks@ WHERE id IN ({marks(chosen)})"
-        rows = self._run(of_chosen, chosen)
-        return nearest([(int(i), blob) for i, blob in rows if blob], wanted, limit)
+        small, chosen = list[int](), list[int]()
+        for partition, chunks in zip(scope.ids, scope.sizes, strict=True):
+            if chunks < LARGE:
+                small.append(partition)
+            else:
+                chosen += self._by_signs(partition, chunks, wanted)
+        rows = self._run(
+            "SELECT id, vectors FROM chunks@ WHERE vectors IS NOT NULL AND "
+            f"(partition IN ({marks(small)}) OR id IN ({marks(chosen)}))",
+            (*small, *chosen),
+        )
+        return nearest([(int(i), blob) for i, blob in rows], wanted, limit)
 
     def _candidates(
         self, ids: Sequence[int], scope: Scope, without: Sequence[str]
@@ -234,28 +334,20 @@ class FileReader:
         of_scope = f"c.partition IN ({marks(scope.ids)})"
         rows = self._run(
             f"""SELECT {CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source
-                WHERE c.id IN ({marks(ids)}) AND {of_scope} AND {not_among(without)}""",
+                WHERE c.id IN ({marks(ids)}) AND {of_scope} AND s.path NOT IN ({marks(without)})""",
             (*ids, *scope.ids, *without),
         )
         return candidates(rows, dims)
 
-    def _by_signs(self, partition: int, wanted: Vectors) -> list[int]:
-        """Chunks of a partition that may be near, to be compared again: `BY_BITS`, or more."""
-        chunks = self._run("SELECT chunks FROM partitions@ WHERE id = ?", (partition,))[0][0]
-        if self.has_vec and chunks < LARGE:
-            rows = self._run(
-                """SELECT rowid FROM chunks_vectors@
-                    WHERE bits MATCH vec_bit(?) AND partition = ? AND k = ?""",
-                (vectors.signature(wanted), partition, BY_BITS),
-            )
-            return [int(row[0]) for row in rows]
+    def _by_signs(self, partition: int, chunks: int, wanted: Vectors) -> list[int]:
+        """Some of a partition's chunks that may be near: `BY_SIGNS`, or more of very many."""
         known = self._signs(partition)
         if known.chunks > chunks + MAX_GONE:  # what is gone would crowd out what is there
             del self._known[partition]
             known = self._signs(partition)
         if not len(known.ids):
             return []
-        most = min(BY_BITS_MOST, max(BY_BITS, chunks // BY_BITS_SHARE))
+        most = min(BY_SIGNS_MOST, max(BY_SIGNS, chunks // BY_SIGNS_SHARE))
         near = known.ids[vectors.nearest(known.columns, wanted, WINDOWS * most)]
         return list(dict.fromkeys(near.tolist()))[:most]
 
@@ -289,12 +381,7 @@ class FileReader:
     def _run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         if self._generation is None:
             return []
-        return run(self._connection, schema.tables(self._generation, sql), parameters)
-
-
-def not_among(paths: Sequence[str]) -> str:
-    """A condition that a source `s` has none of these paths."""
-    return f"s.path NOT IN ({marks(paths)})" if paths else "1 = 1"
+        return run(self._connection, tables(self._generation, sql), parameters)
 
 
 def candidates(rows: Sequence[Row], dims: int) -> list[Candidate]:
@@ -353,5 +440,5 @@ def _asked(query: words.Query, known: Statistics, scope: Scope) -> str:
 def _within(scope: Scope, asked: str) -> str:
     if scope.all:
         return f"{{heading body}} : ({asked})"
-    asked_of = " OR ".join(f'"{schema.SCOPE_MARK}{each}"' for each in scope.ids)
+    asked_of = " OR ".join(f'"{SCOPE_MARK}{each}"' for each in scope.ids)
     return f"scope : ({asked_of}) AND {{heading body}} : ({asked})"

@@ -21,7 +21,7 @@ import apsw
 import structlog
 
 from bot.clock import Clock, moment
-from bot.config import MemoryConfig, Settings
+from bot.config import Settings
 from bot.errors import EmbedderError, StorageError
 from bot.identity.conversation import local_zone
 from bot.memory import chunking, layout, periods, ranking, words
@@ -75,19 +75,16 @@ class Searches:
         self._rows = rows
         self._uses = uses or Uses(settings, None, clock)
         # Settled for as long as the program runs, as what is stored depends on it.
-        self.uses_vectors = embedder.provider != "none" and self._config.vector_weight > 0
+        weight = settings.now.memory.vector_weight
+        self.uses_vectors = embedder.provider != "none" and weight > 0
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="confidant-memory-reader")
         self._local = threading.local()
         self._open: list[Reader] = []
 
-    @property
-    def _config(self) -> MemoryConfig:
-        return self._settings.now.memory
-
     def mode(self, *, has_vector: bool) -> Mode:
         """The mode of a search with or without a vector of its query."""
         by_vector = has_vector and self.uses_vectors
-        if self._config.text_weight > 0:
+        if self._settings.now.memory.text_weight > 0:
             return "vector+keyword" if by_vector else "keyword"
         return "vector" if by_vector else "none"
 
@@ -115,7 +112,7 @@ class Searches:
         request = Request(
             query=query,
             partitions=tuple(dict.fromkeys(partitions)),
-            limit=limit or self._config.max_results,
+            limit=limit or self._settings.now.memory.max_results,
             vector=await self._query_vector(query, deadline, degraded),
             today=today,
             deadline=deadline,
@@ -127,7 +124,8 @@ class Searches:
         )
         try:
             async with asyncio.timeout(deadline - time.monotonic() + GRACE):
-                return await self.run(lambda: self._answer(request, degraded))
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, self._answer, request, degraded)
         except TimeoutError:
             late = (*degraded, "the search took too long")
             return Findings((), "none", late, is_partial=True)
@@ -228,17 +226,16 @@ class Searches:
                         self._rows.outdated = live.id
                         why = f"vectors have {dims} dimensions now; the index is being rebuilt"
                         degraded.append(f"{why} for them")
-            slow = reader.slow if vector is not None else ""
             request = replace(request, vector=vector)
-            most = request.limit * self._config.candidate_multiplier + len(request.without)
+            config = self._settings.now.memory
+            most = request.limit * config.candidate_multiplier + len(request.without)
             most = min(MAX_CANDIDATES, most)
-            found = reader.find(request, most, by_words=self._config.text_weight > 0)
-            hits = ranking.answer(found, request, self._config, reader.tokenize)
+            found = reader.find(request, most, by_words=config.text_weight > 0)
+            hits = ranking.answer(found, request, config, reader.tokenize)
         is_empty = found.known is not None and not found.known.chunks
         if not (live.dims or is_empty) and self.uses_vectors and not degraded:
             degraded.append("no note has a vector yet")
-        answer = self._findings(hits, found, degraded, request)
-        return answer if not slow else replace(answer, degraded=(*answer.degraded, slow))
+        return self._findings(hits, found, degraded, request)
 
     def _from_notes(self, request: Request, degraded: list[str]) -> Findings:
         """The results from the notes themselves, as far as there is time to read them."""
@@ -247,7 +244,7 @@ class Searches:
             query = words.parse(request.query, tokenize)
             items, late = _read(self._notes, request)
             found = Candidates(query, items, late=late)
-            hits = ranking.answer(found, request, self._config, tokenize)
+            hits = ranking.answer(found, request, self._settings.now.memory, tokenize)
         return self._findings(hits, found, degraded, replace(request, vector=None))
 
     def _findings(

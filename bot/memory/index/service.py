@@ -9,21 +9,17 @@ from collections.abc import (
     Collection,
     Coroutine,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import closing, suppress
 from dataclasses import fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-import apsw
-
 from bot.backoff import kept
 from bot.clock import Clock
-from bot.config import MemoryConfig, Settings
+from bot.config import Settings
 from bot.errors import EmbedderError, StorageError
 from bot.memory import chunking
 from bot.memory.embed import Embedder, NoEmbedder
@@ -31,10 +27,10 @@ from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Rows, SourceRow, Store
 from bot.memory.index.file_rows import FileRows
 from bot.memory.index.note_files import Known
-from bot.memory.index.schema import NAME, Extension, load_vec, remove, run
+from bot.memory.index.queries import NAME, remove
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
-from bot.memory.index.writer import Builder, Item, Writer
+from bot.memory.index.writer import Item, Writer
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 from bot.memory.uses import Uses
@@ -49,7 +45,7 @@ REST = 2.0  # seconds between the syncs that searches ask for when nothing watch
 CACHE = "embeddings.db"  # beside the index file
 
 
-class MemoryIndex:  # what is asked of the index, and when it looks after itself
+class MemoryIndex:
     """Searches memory by words and by meaning; `start` it, or sync by hand.
 
     No error of the disk, of a database or of the embedder leaves a search: the answer says what was
@@ -75,19 +71,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         self._notes = notes
         self._embedder = embedder
         self._searches = Searches(settings, notes, embedder, clock, rows, uses=uses)
-        asked = self._searches.asked
-        builder = Builder(notes, embedder, cache, clock, versions=versions, asked=asked)
-        self._writer = Writer(rows, builder, clock)
+        given = (rows, notes, embedder, cache, clock)
+        self._writer = Writer(*given, versions=versions, asked=self._searches.asked)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stop = asyncio.Event()
         self._edited = asyncio.Event()
         self._edits = 0
         self._watching = "not started"
         self._asked_at = 0.0
-
-    @property
-    def _config(self) -> MemoryConfig:
-        return self._settings.now.memory
 
     @classmethod
     def in_folder(
@@ -98,7 +89,6 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         embedder: Embedder,
         clock: Clock,
         *,
-        extension: Extension = load_vec,
         versions: Versions | None = None,
         uses: Uses | None = None,
     ) -> MemoryIndex:
@@ -107,7 +97,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         Here and below `versions` keeps what notes said before somebody else changed them, and
         `uses` tells what has faded.
         """
-        rows = FileRows(notes, folder, embedder, extension)
+        rows = FileRows(notes, folder, embedder)
         cache = EmbeddingCache(folder / CACHE)
         given = (settings, notes, rows, cache, embedder)
         return cls(*given, clock=clock, versions=versions, uses=uses)
@@ -136,9 +126,9 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         """Open or build the index, and keep it up to date from now on, in the background."""
         await self._writer.open()
         self._spawn(self.sync("start"))
-        seconds, watch = self._config.sync_minutes * 60, self._notes.watch
+        seconds, watch = self._settings.now.memory.sync_minutes * 60, self._notes.watch
         self._spawn(kept("memory.sync", lambda: self._every(seconds)))
-        if self._config.watch:
+        if self._settings.now.memory.watch:
             self._spawn(kept("memory.edited", self._debounced))
             work = (self.noticed, self._watch_state, self._stop)
             self._spawn(kept("memory.watch", lambda: watch(*work)))
@@ -171,7 +161,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
         `today` is the day it is for whoever asks; None is that of the program's own zone.
         """
-        deadline = time.monotonic() + self._config.search_timeout
+        deadline = time.monotonic() + self._settings.now.memory.search_timeout
         if not query.strip() or not partitions:
             return Findings((), self._searches.mode(has_vector=True))
         await self._freshen()
@@ -256,7 +246,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         return await self._writer.change(lambda store, _: frozenset(store.sources("transcript")))
 
     async def documents_of_folders(self) -> Mapping[tuple[str, str], Known]:
-        """What is indexed of folders of documents, by partition and name, and how it looked.
+        """The indexed files of folders of documents, by partition and name.
 
         Raises:
             StorageError: the index cannot be read.
@@ -293,7 +283,7 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         Raises:
             StorageError: the index cannot be read.
         """
-        deadline = time.monotonic() + self._config.search_timeout
+        deadline = time.monotonic() + self._settings.now.memory.search_timeout
         return await self._searches.text_of(partition, path, deadline)
 
     @property
@@ -339,14 +329,14 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
         degraded = list(told)
         if self._searches.uses_vectors and failure:
             degraded.append(f"vectors are not used: {failure}")
-        if self._watching and self._config.watch:
+        if self._watching and self._settings.now.memory.watch:
             degraded.append(self._watching)
         mode = self._searches.mode(has_vector=counts.vectors > 0 and not failure)
         if isinstance(self._embedder, NoEmbedder):
             # The embedder that is wanted may not exist here.
             why = self._embedder.why
-            off = "disabled" if self._config.embedder.provider == "none" else why
-        elif not self._config.vector_weight:
+            off = "disabled" if self._settings.now.memory.embedder.provider == "none" else why
+        elif not self._settings.now.memory.vector_weight:
             off, why = "weight", "vectors are turned off"
         elif not (counts.vectors or failure):
             off, why = "empty", "no note has a vector yet"
@@ -364,21 +354,17 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
             endpoint=self._embedder.endpoint,
             degraded=tuple(dict.fromkeys(degraded)),
             # Without an index the notes themselves are searched, and that is by words.
-            words_off="weight" if is_open and not self._config.text_weight else "",
+            words_off="weight" if is_open and not self._settings.now.memory.text_weight else "",
             vectors_off=off if is_open or not self._searches.uses_vectors else "building",
             building=building,
         )
-
-    async def probe_vectors(self) -> Probe:
-        """Check that vectors can be compared in the quick way here."""
-        return await asyncio.to_thread(self._writer.rows.probe)
 
     async def probe_embeddings(self) -> Probe:
         """Check that the embedder answers."""
         if isinstance(self._embedder, NoEmbedder):
             return Probe(ok=False, detail=self._embedder.why)
         try:
-            async with asyncio.timeout(self._config.search_timeout):
+            async with asyncio.timeout(self._settings.now.memory.search_timeout):
                 rows = await self._embedder.embed(["probe"])
         except (EmbedderError, TimeoutError) as error:
             return Probe(ok=False, detail=str(error) or "it did not answer in time")
@@ -409,34 +395,20 @@ class MemoryIndex:  # what is asked of the index, and when it looks after itself
 
 
 # Taking whole partitions out of an index that nothing uses just now, and out of the cache.
-#
-# In a folder the index is derived: its file goes, and the next start makes it anew from what is
-# left. What was made of everybody else's texts stays in the cache. In a database rows go.
 
 _ROWS = 500  # hashes in one statement
 
 
-def leave_folder(folder: Path, partitions: Sequence[str]) -> None:
-    """Take partitions out of the index in a folder.
+def leave_folder(folder: Path) -> None:
+    """Remove the index and the cache in a folder: the next start makes both from what is left.
 
-    Of the vectors that are cached those stay that others' texts have. Everything else goes: what
-    theirs once said before it was edited, or how it was cut by an earlier version, stands nowhere.
+    So nothing stays that somebody's notes once said, or of how an earlier version cut them.
 
     Raises:
         OSError: a file cannot be removed.
     """
-    index, cached = folder / NAME, folder / CACHE
-    others = set[bytes]()
-    if index.exists():
-        with suppress(apsw.Error):  # then nothing tells which vectors are theirs
-            others = {*map(digest, _texts_of_others(index, partitions))}
-    if others and cached.exists():
-        cache = EmbeddingCache(cached)
-        cache.keep_only(others)
-        cache.close()
-    else:
-        remove(cached)
-    remove(index)
+    for name in (NAME, CACHE):
+        remove(folder / name)
 
 
 def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
@@ -455,21 +427,3 @@ def leave_rows(tx: Transaction, partitions: Sequence[str]) -> None:
     for at in range(0, len(hashes), _ROWS):
         some = hashes[at : at + _ROWS]
         tx.execute(f"DELETE FROM memory_embeddings WHERE hash IN ({marks(some)})", some)
-
-
-def _texts_of_others(index: Path, partitions: Sequence[str]) -> Iterator[str]:
-    """The texts that the vectors of all other partitions are of, in every generation."""
-    with closing(apsw.Connection(str(index), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
-        tables = "SELECT name FROM sqlite_schema WHERE name LIKE 'partitions!_%' ESCAPE '!'"
-        for (name,) in run(connection, tables):
-            number = str(name).rpartition("_")[2]
-            if not number.isdecimal():
-                continue
-            rows = run(
-                connection,
-                f"SELECT c.heading, c.body FROM chunks_{number} c JOIN partitions_{number} p "
-                f"ON p.id = c.partition WHERE p.name NOT IN ({marks(partitions)})",
-                tuple(partitions),
-            )
-            for heading, body in rows:
-                yield from chunking.windows_of(str(heading), str(body))

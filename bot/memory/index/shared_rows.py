@@ -6,30 +6,246 @@ One node at a time builds.
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
 from bot.errors import IndexElsewhere, StorageError
 from bot.memory import vectors, words
 from bot.memory.embed import Embedder, Identity
-from bot.memory.index import queries
-from bot.memory.index.engine import FILLING, Generation, Rows, SourceRow, Store, filling_for
-from bot.memory.index.queries import BY_BITS, OF_TIME, Scope
-from bot.memory.index.row_store import Looks, RowStore, mark_of, signs_of
+from bot.memory.index import note_files, queries
+from bot.memory.index.engine import (
+    FILLING,
+    Chunks,
+    Generation,
+    Packed,
+    Rows,
+    SourceRow,
+    Store,
+    Writing,
+    filling_for,
+)
+from bot.memory.index.note_files import Note
+from bot.memory.index.queries import BY_SIGNS, OF_TIME, Scope
+from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
-from bot.memory.search import Probe
+from bot.memory.row_notes import RowNotes, seen_of
+from bot.memory.search import Counts
 from bot.memory.vectors import Array, NDArray, Vectors, np
-from bot.memory.words import Query, Statistics, Term
+from bot.memory.words import Query, Statistics, Term, Tokenize
 from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
 from bot.storage.fulltext import tokenizer
 
-MEND = "CREATE EXTENSION vector"
-SLOW = f"pgvector is not installed: a slower way is used; `{MEND}` mends it"
+T = TypeVar("T")
+
+LOOK_AT_ALL = 240.0  # seconds after which all notes are compared, and not only late changes
+MARGIN_MS = 600_000  # how far apart the clocks of nodes, and how long their transactions, may be
+_ROWS = 200  # chunks in one statement
+
+
+class Looks:
+    """A node's comparisons of notes with the index, from one sync to the next."""
+
+    def __init__(self) -> None:
+        self._generation = 0
+        self._all_at = 0.0  # monotonic
+        self._newest = 0  # change of a note that was looked at, in ms since the epoch
+
+    def differences(self, tx: Transaction, generation: int) -> tuple[list[Note], list[int]]:
+        """See `RowStore.differences`."""
+        now = time.monotonic()
+        is_whole = generation != self._generation or now - self._all_at >= LOOK_AT_ALL
+        since = 0 if is_whole else self._newest - MARGIN_MS
+        of_notes = (
+            "SELECT 1 FROM memory_sources s JOIN memory_partitions p ON p.id = s.partition"
+            " WHERE p.generation = ? AND s.kind = 'memory' AND s.name = n.path"
+        )
+        changed = tx.execute(
+            f"""SELECT n.path, n.changed_at, n.size, n.version FROM notes n
+                WHERE n.changed_at >= ? AND NOT EXISTS ({of_notes} AND s.size = n.size
+                    AND s.inode = n.version AND s.mtime = n.changed_at * 1000000)
+                ORDER BY n.path""",
+            (since, generation),
+        )
+        gone: list[int] = []
+        if is_whole:
+            rows = tx.execute(
+                """SELECT s.id FROM memory_sources s JOIN memory_partitions p ON p.id = s.partition
+                   WHERE p.generation = ? AND s.kind = 'memory'
+                       AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.path = s.name)""",
+                (generation,),
+            )
+            gone = [int(row[0]) for row in rows]
+            self._generation, self._all_at = generation, now
+        newest = tx.execute("SELECT coalesce(max(changed_at), 0) FROM notes")[0][0]
+        self._newest = max(self._newest, int(newest))
+        return note_files.notes_of(seen_of(*row) for row in changed), gone
+
+
+class RowStore(Store):
+    """The writing side of one generation in a shared database."""
+
+    def __init__(
+        self,
+        database: SharedDatabase,
+        writer: SharedDatabase,
+        generation: Generation,
+        tokenize: Tokenize,
+        looks: Looks,
+    ) -> None:
+        """Read in `database`, write with `writer`."""
+        super().__init__(generation)
+        self._looks = looks
+        self._database = database
+        self._writer = writer
+        self._tokenize = tokenize
+
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """See `Store.run`."""
+        named = tables(self.generation, sql)
+        return self._database.read_now(lambda tx: tx.execute(named, parameters))
+
+    def commit(self, work: Callable[[Writing], T]) -> T:
+        """See `Store.commit`."""
+        return self._writer.write_now(
+            lambda tx: work(RowWriting(tx, self.generation, self._tokenize))
+        )
+
+    def fit(self, dims: int) -> None:
+        """See `Store.fit`."""
+        first = "UPDATE generations@ SET dims = ? WHERE id = ? AND dims = 0"
+        self.commit(lambda each: each.run(first, (dims, self.generation.id)))
+
+    def differences(
+        self, notes: NoteStore, refused: dict[str, str]
+    ) -> tuple[list[Note], list[int]]:
+        """See `Store.differences`.
+
+        Where notes are rows beside it, the database compares them: all of them now and then, else
+        only those that were changed of late.
+        """
+        if not isinstance(notes, RowNotes):
+            return super().differences(notes, refused)
+        return self._database.read_now(lambda tx: self._looks.differences(tx, self.generation.id))
+
+    def counts(self) -> Counts:
+        """See `Store.counts`; with the `size` of all generations, in bytes."""
+        size = self.run(
+            "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
+            " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name",
+        )
+        return replace(super().counts(), size=size[0][0])
+
+
+class RowWriting(Writing):
+    """A transaction on a generation."""
+
+    def __init__(self, tx: Transaction, generation: Generation, tokenize: Tokenize) -> None:
+        self._tx = tx
+        self._generation = generation
+        self._tokenize = tokenize
+
+    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """See `Writing.run`."""
+        return self._tx.execute(tables(self._generation, sql), parameters)
+
+    def _add_partition(self, name: str) -> list[Row]:
+        return self.run(
+            """INSERT INTO partitions@(generation, name, chunks, length)
+               VALUES (?, ?, 0, 0) RETURNING id""",
+            (self._generation.id, name),
+        )
+
+    def _put_vectors(self, chunk: int, partition: int, packed: Packed) -> None:
+        self.run("UPDATE chunks@ SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
+        self._put_signs([(chunk, partition, packed.mean)])
+
+    def _unindex(self, chunks: Sequence[int]) -> None:
+        if chunks:
+            self.run(f"DELETE FROM signs@ WHERE chunk IN ({marks(chunks)})", chunks)
+
+    def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
+        """See `Writing`: of every generation, as all of them lose it."""
+        rows = self.run(
+            "SELECT c.source, c.body FROM chunks@ c JOIN memory_partitions p"
+            f" ON p.id = c.partition WHERE p.name IN ({marks(partitions)})",
+            tuple(partitions),
+        )
+        bodies = ((int(source), fulltext.folded(str(body))) for source, body in rows)
+        return (source for source, body in bodies if any(text in body for text in texts))
+
+    def _put_chunks(self, source: int, partition: int, chunks: Chunks) -> int:
+        return sum(
+            self._put_some(source, partition, chunks[at : at + _ROWS])
+            for at in range(0, len(chunks), _ROWS)
+        )
+
+    def _put_some(self, source: int, partition: int, chunks: Chunks) -> int:
+        """Store chunks of a source; how many words they have."""
+        values: list[Value] = []
+        total = 0
+        for passage, packed in chunks:
+            heading = self._tokenize(words.indexed(passage.heading))
+            body = self._tokenize(words.indexed(passage.body))
+            length = len(heading) + len(body)
+            total += length
+            values += (
+                *(source, partition, passage.start_line, passage.end_line),
+                *(passage.day.toordinal() if passage.day else None, length),
+                *(packed.vectors if packed else None, passage.heading, passage.body),
+                words_of(partition, heading, body),
+            )
+        one = "(?, ?, ?, ?, ?::bigint, ?, ?::bytea, ?, ?, ?::tsvector)"
+        rows = self.run(
+            "INSERT INTO chunks@(source, partition, start_line, end_line, day, length,"
+            f" vectors, heading, body, words) VALUES {', '.join([one] * len(chunks))} RETURNING id",
+            values,
+        )
+        self._put_signs(
+            [
+                (int(row[0]), partition, packed.mean)
+                for row, (_, packed) in zip(rows, chunks, strict=True)
+                if packed is not None
+            ]
+        )
+        return total
+
+    def _put_signs(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        if rows:
+            self.run(
+                "INSERT INTO signs@(chunk, partition, signs) VALUES "
+                + ", ".join(["(?, ?, ?::varbit)"] * len(rows))
+                + " ON CONFLICT(chunk) DO UPDATE SET signs = excluded.signs",
+                [value for *place, mean in rows for value in (*place, signs_of(mean))],
+            )
+
+
+def tables(generation: Generation, sql: str) -> str:
+    """SQL about the shared tables; what is read of partitions are a generation's own."""
+    own = f"(SELECT * FROM memory_partitions WHERE generation = {generation.id})"
+    return re.sub(r"(\w+)@", r"memory_\1", re.sub("(FROM|JOIN) partitions@", rf"\1 {own}", sql))
+
+
+def mark_of(partition: int) -> str:
+    """The token in a chunk's words that marks its partition; no note has it."""
+    return f"'\ue001{partition}'"
+
+
+def words_of(partition: int, heading: Sequence[str], body: Sequence[str]) -> str:
+    """A chunk's words, with where each is, as PostgreSQL reads a tsvector."""
+    # A line's end stands between the two, so no phrase spans them.
+    return " ".join((mark_of(partition), *fulltext.tsvectors((*heading, words.NEW_LINE, *body))))
+
+
+def signs_of(bits: bytes) -> str:
+    """Signs as PostgreSQL spells a bit string."""
+    return "".join(f"{byte:08b}" for byte in bits)
 
 
 class SharedRows(Rows):
@@ -103,14 +319,6 @@ class SharedRows(Rows):
         """See `Rows.reader`."""
         return RowReader(self._database)
 
-    def probe(self) -> Probe:
-        """See `Rows.probe`."""
-        try:
-            found = self._database.read_now(lambda tx: tx.execute(EXTENSION))
-        except StorageError as error:
-            return Probe(ok=False, detail=str(error))
-        return Probe(ok=True, detail=f"pgvector {found[0][0]}") if found else Probe(False, SLOW)
-
     def close(self) -> None:
         """Release the writer's connection."""
         self._writer.close_now()
@@ -120,9 +328,6 @@ class SharedRows(Rows):
 
     def _store(self, generation: Generation) -> RowStore:
         return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
-
-    def _slow(self) -> str:
-        return self.reader().slow
 
 
 def drop_unfinished(tx: Transaction) -> None:
@@ -158,7 +363,6 @@ def _generation_of(row: Sequence[Any]) -> Generation:
 # the marks of its partitions, and signs are compared one by one within them, so nothing is missed
 # and nobody's other notes cost anything.
 
-EXTENSION = "SELECT extversion FROM pg_extension WHERE extname = 'vector'"
 K1, B = 1.2, 0.75  # of BM25, as SQLite has them
 _COLUMNS = "id, is_live, chunker, provider, model, endpoint, dims"
 # The planner does not know how narrow a partition is; helpers cost more than they bring.
@@ -172,17 +376,10 @@ class RowReader:
 
     def __init__(self, database: SharedDatabase) -> None:
         self._database = database
-        self._has_vector = True
         self._generation: Generation | None = None
         self._deadline = float("inf")
         connection = apsw.Connection(":memory:")
         self.tokenize = tokenizer(connection)
-
-    @property
-    def slow(self) -> str:
-        """See `Reader.slow`."""
-        self._database.read_now(self._look)
-        return "" if self._has_vector else SLOW
 
     def is_current(self) -> bool:
         """Always: it holds nothing."""
@@ -233,10 +430,7 @@ class RowReader:
     # ----------------------------------------------------------------------------------------------
 
     def _look(self, tx: Transaction) -> None:
-        self._generation = None
-        live = f"SELECT {_COLUMNS}, EXISTS ({EXTENSION}) FROM memory_generations WHERE is_live = 1"
-        for *row, has_vector in tx.execute(live):
-            self._generation, self._has_vector = _generation_of(row), bool(has_vector)
+        self._generation = next(iter(_generations(tx, "is_live = 1")), None)
 
     def _find(
         self, tx: Transaction, *, request: Request, query: Query, most: int, by_words: bool
@@ -272,18 +466,16 @@ class RowReader:
         if not rows:
             raise StorageError("the index was built anew meanwhile")
         held = [(int(i), int(chunks), int(length)) for i, chunks, length in rows if i is not None]
-        ids, chunks, lengths = zip(*held, strict=True) if held else ((), (), ())
-        return Scope(ids, sum(chunks), sum(lengths))
+        ids, sizes, lengths = zip(*held, strict=True) if held else ((), (), ())
+        return Scope(ids, sizes, sum(sizes), sum(lengths))
 
     def _by_vector(self, tx: Transaction, wanted: Vectors, scope: Scope, limit: int) -> list[int]:
         """The chunks with the nearest windows, nearest first."""
-        bits = vectors.signature(wanted)
-        quick = f"signs <~> ?::bit({len(bits) * 8})"
-        distance = quick if self._has_vector else "bit_count(signs # ?::varbit)"
+        # pgvector's distance of bits takes as long, so it is not needed.
         rows = tx.execute(
-            f"SELECT chunk, {distance} AS distance FROM memory_signs "
-            f"WHERE partition IN ({marks(scope.ids)}) ORDER BY distance, chunk LIMIT {BY_BITS}",
-            (signs_of(bits), *scope.ids),
+            "SELECT chunk, bit_count(signs # ?::varbit) AS distance FROM memory_signs "
+            f"WHERE partition IN ({marks(scope.ids)}) ORDER BY distance, chunk LIMIT {BY_SIGNS}",
+            (signs_of(vectors.mean_signs(wanted)), *scope.ids),
         )
         chosen = tuple(int(row[0]) for row in rows)
         packed = tx.execute(
@@ -312,9 +504,10 @@ class RowReader:
     ) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
         dims = self._generation.dims if self._generation is not None else 0
+        without = without or [""]  # an empty list is no SQL here
         rows = tx.execute(
-            f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s"
-            f" ON s.id = c.source WHERE c.id IN ({marks(ids)}) AND {queries.not_among(without)}",
+            f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s ON s.id ="
+            f" c.source WHERE c.id IN ({marks(ids)}) AND s.path NOT IN ({marks(without)})",
             (*ids, *without),
         )
         return queries.candidates(rows, dims)

@@ -22,13 +22,9 @@ from bot.memory.index.cache import Cache, digest
 from bot.memory.index.engine import DimsChanged, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.file_rows import MENDED
 from bot.memory.note_store import NoteStore
-from bot.memory.search import Building, Counts
+from bot.memory.search import BEING_BUILT, Building, Counts
 from bot.memory.vectors import Vectors
 from bot.memory.versions import Versions
-
-# Bringing a generation up to the notes on disk. Runs beside searches, which see each note whole.
-#
-# Disk and database work runs in one thread; only the embedder is awaited.
 
 T = TypeVar("T")
 
@@ -37,6 +33,11 @@ Item = tuple[SourceRow, list[Passage]]
 GROUP = 256  # chunks whose vectors are asked for, and that are committed, together
 REFUSED = "the embedder refuses a part of it, which is found by its words alone"
 PATIENCE = 1.0  # seconds that the words of a note wait for its vectors
+
+ATTEMPTS = 3  # at a sync, each with the file or the generation that the one before asked for
+LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
+LOOKS = 200
+FAILURES = (apsw.Error, OSError, StorageError)  # what a place for rows raises
 
 log = structlog.get_logger(__name__)
 
@@ -55,11 +56,16 @@ class Outcome:
     refused: dict[str, str] = field(default_factory=dict[str, str])
 
 
-class Builder:
-    """Syncs one generation at a time; the caller sees to it that only one sync runs."""
+class Writer:
+    """The writing side of the index.
+
+    It runs beside searches, which see each note whole. Disk and database work runs in one thread;
+    only the embedder is awaited.
+    """
 
     def __init__(
         self,
+        rows: Rows,
         notes: NoteStore,
         embedder: Embedder,
         cache: Cache,
@@ -72,283 +78,17 @@ class Builder:
 
         `asked` has vectors that searches made, by the digests of their texts.
         """
-        self._asked = asked
-        self._versions = versions
-        self._notes = notes
-        self._embedder = embedder
-        self.cache = cache
-        self._clock = clock
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
+        self.rows = rows
         self.left = 0  # notes that a sync has found and not stored yet
-
-    async def sync(self, store: Store) -> Outcome:
-        """Read what changed on disk since the last time, and give vectors to what lacks them.
-
-        Raises:
-            apsw.Error: the index file cannot be written.
-            StorageError: the shared database does not take it.
-            DimsChanged: it must be built anew.
-        """
-        outcome = Outcome()
-        since = await self._versions.numbers() if self._versions is not None else None
-        changed, gone = await self.run(lambda: store.differences(self._notes, outcome.refused))
-        if gone:
-            await self.run(lambda: store.remove(gone))
-            outcome.removed = len(gone)
-        self.left = len(changed)
-        try:
-            await self._put(store, self._read(changed, outcome), outcome, since)
-        finally:
-            self.left = 0
-        # Chunks that were stored while the embedder was slow or failed.
-        while await self.fill(store, GROUP, outcome):
-            pass
-        return outcome
-
-    async def fill(
-        self, store: Store, most: int, outcome: Outcome, *, of_folders: bool = False
-    ) -> int:
-        """Give vectors to some chunks that lack them, of notes or of folders; how many got them."""
-        if outcome.failure or self._embedder.provider == "none":
-            return 0
-        bare = await self.run(lambda: store.bare(most, of_folders=of_folders))
-        texts = [text for windows in bare.values() for text in windows]
-        known = await self._embed(store, texts, outcome) if texts else {}
-        return await self.run(lambda: _fill(store, bare, known)) if known else 0
-
-    async def put(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
-        """Index documents, each in the place of what it was before."""
-        outcome = Outcome()
-        said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
-        await self._put(store, said, outcome)
-        return outcome
-
-    async def put_passages(self, store: Store, items: Sequence[Item]) -> None:
-        """Index files that are cut already by their words, each in the place of what it was."""
-        await self.run(lambda: _put(store, items, {}))
-
-    # --- disk -------------------------------------------------------------------------------------
-
-    def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
-        for seen, located in notes:
-            try:
-                content = note_files.read(self._notes, seen)
-            except note_files.Changed:
-                outcome.again = True
-                continue
-            except OSError as error:
-                content = note_files.Content("", b"", disk.reason(error))
-            row = SourceRow(
-                kind="memory",
-                partition=located.partition,
-                name=seen.path,
-                space=located.space,
-                path=located.path,
-                hash=content.hash,
-                # What could not be read is looked at again each time.
-                mtime=seen.look[0] if content.hash or not seen.size else -1,
-                size=seen.size,
-                inode=seen.look[2],
-                problem=content.problem,
-            )
-            yield row, chunking.of_note(located.path, content.text)
-
-    # --- vectors ----------------------------------------------------------------------------------
-
-    async def _keep(
-        self, store: Store, batch: Sequence[Item], since: Mapping[str, int] | None
-    ) -> None:
-        """Keep what notes said before, where more than their end is another one now."""
-        if self._versions is None or since is None or not store.generation.is_live:
-            return
-        befores = await self.run(lambda: [store.text_of(row.name) for row, _ in batch])
-        for (row, passages), before in zip(batch, befores, strict=True):
-            now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
-            if before is not None and not _goes_on(before, now):
-                path = layout.shown(row.space, row.path)
-                await self._versions.changed(row.space, path, before, since, "hand")
-
-    async def _put(
-        self,
-        store: Store,
-        items: Iterator[Item],
-        outcome: Outcome,
-        since: Mapping[str, int] | None = None,
-    ) -> None:
-        """Store sources, some in each transaction, with their vectors as far as these are quick.
-
-        With `since`, what they said before is kept, as far as it is known.
-        """
-        while batch := await self.run(lambda: _some(items)):
-            await self._keep(store, batch, since)
-            outcome.written += len(batch)
-            texts = [text for _, passages in batch for each in passages for text in each.windows]
-            embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
-            try:
-                done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
-                if not done:  # found by its words for now; its vectors will be in the cache
-                    await self.run(lambda batch=batch: _put(store, batch, {}))
-                    self.left = max(0, self.left - len(batch))
-                known = await embedding
-            finally:
-                embedding.cancel()
-            if done:
-                await self.run(lambda batch=batch, known=known: _put(store, batch, known))
-                self.left = max(0, self.left - len(batch))
-
-    async def _embed(
-        self, store: Store, texts: Sequence[str], outcome: Outcome
-    ) -> dict[bytes, bytes]:
-        """The packed vectors of these texts by hash, as far as they can be had."""
-        if self._embedder.provider == "none" or outcome.failure:
-            return {}
-        who, now = identity(self._embedder), self._clock()
-        wanted = {digest(text): text for text in texts}
-        dims = self._embedder.dims
-        kept = await self.run(lambda: self.cache.get(who, list(wanted), now))
-        # Empty is what marks a text that is refused.
-        known = {
-            hashed: vector
-            for hashed, vector in kept.items()
-            if len(vector) in {0, dims or len(vector)}
-        }
-        missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
-        asked = missing.keys() & self._asked.keys()
-        made = {hashed: vectors.pack(self._asked[hashed])[0] for hashed in asked}
-        if left := {hashed: text for hashed, text in missing.items() if hashed not in asked}:
-            made |= await self._ask(left, outcome)
-        dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
-        if dims:
-            await self.run(lambda: _fit(store, dims))
-        if made:
-            await self.run(lambda: self.cache.put(who, made, dims, now))
-        return {
-            hashed: vector
-            for hashed, vector in {**known, **made}.items()
-            if len(vector) in {0, dims}
-        }
-
-    async def _ask(self, missing: Mapping[bytes, str], outcome: Outcome) -> dict[bytes, bytes]:
-        """The packed vectors of texts by hash, as far as they can be had; empty when refused."""
-        hashes = list(missing)
-        try:
-            rows = await self._embedder.embed(list(missing.values()))
-        except TextsRefused as error:
-            if len(error.done) + len(error.refused) < len(hashes):
-                outcome.failure = str(error)
-            log.warning("memory.texts_refused", texts=len(error.refused), reason=str(error))
-            done = [hashes[at] for at in error.done]
-            refused = dict.fromkeys((hashes[at] for at in error.refused), b"")
-            return {**dict(zip(done, vectors.pack(error.rows), strict=True)), **refused}
-        except EmbedderError as error:
-            outcome.failure = str(error)
-            log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
-        except Exception as error:  # an embedder from elsewhere must not keep words out
-            log.exception("memory.embedder_raised")
-            outcome.failure = type(error).__name__
-        else:
-            return dict(zip(hashes, vectors.pack(rows), strict=False))
-        return {}
-
-    async def run(self, work: Callable[[], T]) -> T:
-        """Do something in the writer's thread."""
-        return await asyncio.get_running_loop().run_in_executor(self.thread, work)
-
-
-def _fit(store: Store, dims: int) -> None:
-    """Hold an index to the length of its first vectors.
-
-    Raises:
-        DimsChanged: it has vectors of another length.
-    """
-    have = store.dims()
-    if have not in {0, dims}:
-        raise DimsChanged(dims)
-    if not have:
-        store.fit(dims)
-
-
-def _goes_on(before: str, now: str) -> bool:
-    """True when a text says all that it said, and perhaps more at its end, or a confirmation."""
-    plain = before.replace("\r\n", "\n").rstrip()
-    is_longer = now.startswith(plain) and now[len(plain) : len(plain) + 1] in {"", "\n"}
-    bare = (claims.unconfirmed(text).rstrip("\n") for text in (before, now))
-    return is_longer or len({*bare}) == 1
-
-
-def _some(waiting: Iterator[Item]) -> list[Item]:
-    """The next sources, as many as are worth one transaction."""
-    batch: list[Item] = []
-    chunks = 0
-    for item in waiting:
-        batch.append(item)
-        chunks += len(item[1])
-        if chunks >= GROUP:
-            break
-    return batch
-
-
-def _put(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
-    dims = store.dims()
-
-    def work(writing: Writing) -> None:
-        for source, passages in batch:
-            texts = (text for each in passages for text in each.windows)
-            if source.kind != "transcript" and any(
-                known.get(digest(text)) == b"" for text in texts
-            ):
-                source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
-            chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
-            writing.put(source, chunks)
-
-    store.commit(work)
-
-
-def _fill(store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]) -> int:
-    dims = store.dims()
-
-    def work(writing: Writing) -> int:
-        done = 0
-        for chunk, windows in bare.items():
-            packed = _joined(windows, known, dims)
-            is_refused = any(known.get(digest(text)) == b"" for text in windows)
-            writing.set_vectors(chunk, packed, REFUSED if is_refused else "")
-            done += packed is not None
-        return done
-
-    return store.commit(work)
-
-
-def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> Packed | None:
-    """A chunk's vectors, or None while one is missing.
-
-    Windows that are refused are left out; a chunk of nothing else is like nothing.
-    """
-    packed = [known.get(digest(text)) for text in windows]
-    whole = [each for each in packed if each is not None]
-    if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
-        return None
-    blob = b"".join(whole) or bytes(dims)
-    rows = vectors.unpack(blob, dims)
-    return Packed(vectors.signature(rows), blob, vectors.signs(rows))
-
-
-ATTEMPTS = 3  # at a sync, each with the file or the generation that the one before asked for
-LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
-LOOKS = 200
-FAILURES = (apsw.Error, OSError, StorageError)  # what a place for rows raises
-
-
-class Writer:
-    """The writing side of the index, in a thread of its own."""
-
-    def __init__(self, rows: Rows, builder: Builder, clock: Clock) -> None:
         self.again = False  # a note was being written while it was read
         self.last_sync = 0
+        self._notes = notes
+        self._embedder = embedder
+        self._cache = cache
         self._clock = clock
-        self.rows = rows
-        self._builder = builder
-        self.run = builder.run
+        self._versions = versions
+        self._asked = asked
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="confidant-memory-writer")
         self._lock = asyncio.Lock()
         self._next: asyncio.Task[None] | None = None  # a sync that has not begun yet
         self._syncs: set[asyncio.Task[None]] = set()
@@ -360,21 +100,16 @@ class Writer:
         """True if the file is damaged or gone, or a rebuild is due, and no sync runs."""
         return not self._syncs and self.rows.need_attention()
 
-    @property
-    def left(self) -> int:
-        """Notes that a sync has found and not stored yet."""
-        return self._builder.left
-
     async def open(self) -> None:
         """Open the index file; what cannot be opened is made anew by the next sync."""
 
         def work() -> None:
-            self._builder.cache.prune(self._clock())
+            self._cache.prune(self._clock())
             self.rows.tidy()
 
         async with self._lock:
             try:
-                await self.run(work)
+                await self._run(work)
             except FAILURES as error:
                 self.rows.broken |= isinstance(error, MENDED)
                 self._problem = _words(error)
@@ -387,8 +122,8 @@ class Writer:
             task.cancel()
         await asyncio.gather(*self._syncs, return_exceptions=True)
         async with self._lock:
-            await self.run(self._release)
-        await asyncio.to_thread(self._builder.thread.shutdown)
+            await self._run(self._release)
+        await asyncio.to_thread(self._thread.shutdown)
 
     async def sync(self, reason: str) -> None:
         """Bring the index up to the notes; whoever asks while one runs shares the next one."""
@@ -406,16 +141,16 @@ class Writer:
         Raises:
             StorageError: the index file cannot be written.
         """
-        await self._changed(lambda store: self._builder.put(store, documents))
+        await self._changed(lambda store: self._put_documents(store, documents))
 
     async def put_passages(self, items: Sequence[Item]) -> None:
         """As `put`, of files that are cut already; `fill` gives them vectors."""
-        await self._changed(lambda store: self._builder.put_passages(store, items))
+        await self._changed(lambda store: self._run(lambda: _store(store, items, {})))
 
     async def fill(self, most: int) -> int:
         """Give vectors to some chunks of folders; how many got them."""
         return await self._changed(
-            lambda store: self._builder.fill(store, most, Outcome(), of_folders=True)
+            lambda store: self._fill(store, most, Outcome(), of_folders=True)
         )
 
     async def change(self, work: Callable[[Store, Cache], T]) -> T:
@@ -424,20 +159,21 @@ class Writer:
         Raises:
             StorageError: the index file cannot be written.
         """
-        return await self._changed(lambda store: self.run(lambda: work(store, self._builder.cache)))
+        return await self._changed(lambda store: self._run(lambda: work(store, self._cache)))
 
     async def status(self) -> tuple[Counts | None, tuple[str, ...], Building | None]:
         """The contents of the file, if there is one, what went wrong, and how far a new one is."""
         building: Building | None = None
         try:
-            known, missing = await self.run(lambda: self.rows.count(is_well=not self._problem))
+            known = await self._run(self.rows.count)
+            missing = BEING_BUILT if known is None and not self._problem else ""
             if not self._problem:  # else nothing goes on
-                building = await self.run(self.rows.building)
+                building = await self._run(self.rows.building)
         except FAILURES as error:
             why = f": {error}" if isinstance(error, StorageError) else f" ({type(error).__name__})"
             known, missing = None, f"the index cannot be read{why}"
-        if building is not None and self._builder.left:
-            building = replace(building, total=building.done + self._builder.left)
+        if building is not None and self.left:
+            building = replace(building, total=building.done + self.left)
         told = (self._problem, self._embed_failure, missing)
         return known, tuple(each for each in told if each), building
 
@@ -473,10 +209,10 @@ class Writer:
         """
         for left in reversed(range(ATTEMPTS)):
             try:
-                store = await self.run(self.rows.fitting)
-                return await (self._build() if store is None else self._builder.sync(store))
+                store = await self._run(self.rows.fitting)
+                return await (self._build() if store is None else self._compare(store))
             except (DimsChanged, apsw.Error) as error:
-                mended = await self.run(lambda error=error: self.rows.can_mend(error))
+                mended = await self._run(lambda error=error: self.rows.can_mend(error))
                 if not mended or (not left and isinstance(error, apsw.Error)):
                     raise
         return Outcome(failure="the embedder's vectors keep changing their length")
@@ -485,19 +221,19 @@ class Writer:
         """Fill a generation beside the live one, or wait until another program has."""
         try:
             for _ in range(LOOKS):
-                if await self.run(self.rows.take_turn):
+                if await self._run(self.rows.take_turn):
                     break
                 await asyncio.sleep(LOOK_AGAIN)
             else:
                 raise apsw.BusyError("another program is building the index")
-            if (store := await self.run(self.rows.fitting)) is not None:
-                return await self._builder.sync(store)
-            store, documents = await self.run(self.rows.begin)
-            carried = await self._builder.put(store, documents)
-            outcome = await self._builder.sync(store)
-            await self.run(lambda: self.rows.put_live(store))
+            if (store := await self._run(self.rows.fitting)) is not None:
+                return await self._compare(store)
+            store, documents = await self._run(self.rows.begin)
+            carried = await self._put_documents(store, documents)
+            outcome = await self._compare(store)
+            await self._run(lambda: self.rows.put_live(store))
         finally:
-            await asyncio.shield(self.run(self.rows.end_turn))
+            await asyncio.shield(self._run(self.rows.end_turn))
         outcome.written += carried.written
         outcome.failure = outcome.failure or carried.failure
         return outcome
@@ -511,25 +247,270 @@ class Writer:
         async with self._lock:
             for left in (1, 0):
                 try:
-                    store = await self.run(self.rows.live)
+                    store = await self._run(self.rows.live)
                     if store is None:
                         await self._bring_up_to_date()
-                        store = await self.run(self.rows.live)
+                        store = await self._run(self.rows.live)
                     if store is not None:
                         return await work(store)
                 except (DimsChanged, *FAILURES) as error:
-                    mended = await self.run(lambda error=error: self.rows.can_mend(error))
+                    mended = await self._run(lambda error=error: self.rows.can_mend(error))
                     if not (mended and left):
                         self._problem = _words(error)
                         raise StorageError(self._problem) from error
         raise StorageError("The memory index cannot be opened.")
 
+    async def _compare(self, store: Store) -> Outcome:
+        """Read what changed on disk since the last time, and give vectors to what lacks them.
+
+        Raises:
+            apsw.Error: the index file cannot be written.
+            StorageError: the shared database does not take it.
+            DimsChanged: it must be built anew.
+        """
+        outcome = Outcome()
+        since = await self._versions.numbers() if self._versions is not None else None
+        changed, gone = await self._run(lambda: store.differences(self._notes, outcome.refused))
+        if gone:
+            await self._run(lambda: store.remove(gone))
+            outcome.removed = len(gone)
+        self.left = len(changed)
+        try:
+            await self._put(store, self._read(changed, outcome), outcome, since)
+        finally:
+            self.left = 0
+        # Chunks that were stored while the embedder was slow or failed.
+        while await self._fill(store, GROUP, outcome):
+            pass
+        return outcome
+
+    async def _fill(
+        self, store: Store, most: int, outcome: Outcome, *, of_folders: bool = False
+    ) -> int:
+        """Give vectors to some chunks that lack them, of notes or of folders; how many got them."""
+        if outcome.failure or self._embedder.provider == "none":
+            return 0
+        bare = await self._run(lambda: store.bare(most, of_folders=of_folders))
+        texts = [text for windows in bare.values() for text in windows]
+        known = await self._embed(store, texts, outcome) if texts else {}
+        return await self._run(lambda: _set_vectors(store, bare, known)) if known else 0
+
+    async def _put_documents(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
+        """Index documents, each in the place of what it was before."""
+        outcome = Outcome()
+        said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
+        await self._put(store, said, outcome)
+        return outcome
+
+    def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
+        for seen, located in notes:
+            try:
+                content = note_files.read(self._notes, seen)
+            except note_files.Changed:
+                outcome.again = True
+                continue
+            except OSError as error:
+                content = note_files.Content("", b"", disk.reason(error))
+            row = SourceRow(
+                kind="memory",
+                partition=located.partition,
+                name=seen.path,
+                space=located.space,
+                path=located.path,
+                hash=content.hash,
+                # What could not be read is looked at again each time.
+                mtime=seen.look[0] if content.hash or not seen.size else -1,
+                size=seen.size,
+                inode=seen.look[2],
+                problem=content.problem,
+            )
+            yield row, chunking.of_note(located.path, content.text)
+
+    async def _keep(
+        self, store: Store, batch: Sequence[Item], since: Mapping[str, int] | None
+    ) -> None:
+        """Keep what notes said before, where more than their end is another one now."""
+        if self._versions is None or since is None or not store.generation.is_live:
+            return
+        befores = await self._run(lambda: [store.text_of(row.name) for row, _ in batch])
+        for (row, passages), before in zip(batch, befores, strict=True):
+            now = chunking.joined((p.start_line, p.end_line, p.body) for p in passages)
+            if before is not None and not _goes_on(before, now):
+                path = layout.shown(row.space, row.path)
+                await self._versions.changed(row.space, path, before, since, "hand")
+
+    async def _put(
+        self,
+        store: Store,
+        items: Iterator[Item],
+        outcome: Outcome,
+        since: Mapping[str, int] | None = None,
+    ) -> None:
+        """Store sources, some in each transaction, with their vectors as far as these are quick.
+
+        With `since`, what they said before is kept, as far as it is known.
+        """
+        while batch := await self._run(lambda: _some(items)):
+            await self._keep(store, batch, since)
+            outcome.written += len(batch)
+            texts = [text for _, passages in batch for each in passages for text in each.windows]
+            embedding = asyncio.ensure_future(self._embed(store, texts, outcome))
+            try:
+                done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
+                if not done:  # found by its words for now; its vectors will be in the cache
+                    await self._run(lambda batch=batch: _store(store, batch, {}))
+                    self.left = max(0, self.left - len(batch))
+                known = await embedding
+            finally:
+                embedding.cancel()
+            if done:
+                await self._run(lambda batch=batch, known=known: _store(store, batch, known))
+                self.left = max(0, self.left - len(batch))
+
+    async def _embed(
+        self, store: Store, texts: Sequence[str], outcome: Outcome
+    ) -> dict[bytes, bytes]:
+        """The packed vectors of these texts by hash, as far as they can be had."""
+        if self._embedder.provider == "none" or outcome.failure:
+            return {}
+        who, now = identity(self._embedder), self._clock()
+        wanted = {digest(text): text for text in texts}
+        dims = self._embedder.dims
+        kept = await self._run(lambda: self._cache.get(who, list(wanted), now))
+        # Empty is what marks a text that is refused.
+        known = {
+            hashed: vector
+            for hashed, vector in kept.items()
+            if len(vector) in {0, dims or len(vector)}
+        }
+        missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
+        asked = missing.keys() & self._asked.keys()
+        made = {hashed: vectors.pack(self._asked[hashed])[0] for hashed in asked}
+        if left := {hashed: text for hashed, text in missing.items() if hashed not in asked}:
+            made |= await self._ask(left, outcome)
+        dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
+        if dims:
+            await self._run(lambda: _fit(store, dims))
+        if made:
+            await self._run(lambda: self._cache.put(who, made, dims, now))
+        return {
+            hashed: vector
+            for hashed, vector in {**known, **made}.items()
+            if len(vector) in {0, dims}
+        }
+
+    async def _ask(self, missing: Mapping[bytes, str], outcome: Outcome) -> dict[bytes, bytes]:
+        """The packed vectors of texts by hash, as far as they can be had; empty when refused."""
+        hashes = list(missing)
+        try:
+            rows = await self._embedder.embed(list(missing.values()))
+        except TextsRefused as error:
+            if len(error.done) + len(error.refused) < len(hashes):
+                outcome.failure = str(error)
+            log.warning("memory.texts_refused", texts=len(error.refused), reason=str(error))
+            done = [hashes[at] for at in error.done]
+            refused = dict.fromkeys((hashes[at] for at in error.refused), b"")
+            return {**dict(zip(done, vectors.pack(error.rows), strict=True)), **refused}
+        except EmbedderError as error:
+            outcome.failure = str(error)
+            log.warning("memory.embed_failed", texts=len(missing), reason=str(error))
+        except Exception as error:  # an embedder from elsewhere must not keep words out
+            log.exception("memory.embedder_raised")
+            outcome.failure = type(error).__name__
+        else:
+            return dict(zip(hashes, vectors.pack(rows), strict=False))
+        return {}
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Do something in the writer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
     def _release(self) -> None:
-        for part in (self.rows, self._builder.cache):
+        for part in (self.rows, self._cache):
             try:
                 part.close()
             except FAILURES as error:  # a full disk; what is not written is derived again
                 log.warning("memory.close_failed", error=type(error).__name__)
+
+
+def _fit(store: Store, dims: int) -> None:
+    """Hold an index to the length of its first vectors.
+
+    Raises:
+        DimsChanged: it has vectors of another length.
+    """
+    have = store.dims()
+    if have not in {0, dims}:
+        raise DimsChanged(dims)
+    if not have:
+        store.fit(dims)
+
+
+def _goes_on(before: str, now: str) -> bool:
+    """True when a text says all that it said, and perhaps more at its end, or a confirmation."""
+    plain = before.replace("\r\n", "\n").rstrip()
+    is_longer = now.startswith(plain) and now[len(plain) : len(plain) + 1] in {"", "\n"}
+    bare = (claims.unconfirmed(text).rstrip("\n") for text in (before, now))
+    return is_longer or len({*bare}) == 1
+
+
+def _some(waiting: Iterator[Item]) -> list[Item]:
+    """The next sources, as many as are worth one transaction."""
+    batch: list[Item] = []
+    chunks = 0
+    for item in waiting:
+        batch.append(item)
+        chunks += len(item[1])
+        if chunks >= GROUP:
+            break
+    return batch
+
+
+def _store(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
+    dims = store.dims()
+
+    def work(writing: Writing) -> None:
+        for source, passages in batch:
+            texts = (text for each in passages for text in each.windows)
+            if source.kind != "transcript" and any(
+                known.get(digest(text)) == b"" for text in texts
+            ):
+                source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
+            chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
+            writing.put(source, chunks)
+
+    store.commit(work)
+
+
+def _set_vectors(
+    store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]
+) -> int:
+    dims = store.dims()
+
+    def work(writing: Writing) -> int:
+        done = 0
+        for chunk, windows in bare.items():
+            packed = _joined(windows, known, dims)
+            is_refused = any(known.get(digest(text)) == b"" for text in windows)
+            writing.set_vectors(chunk, packed, REFUSED if is_refused else "")
+            done += packed is not None
+        return done
+
+    return store.commit(work)
+
+
+def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> Packed | None:
+    """A chunk's vectors, or None while one is missing.
+
+    Windows that are refused are left out; a chunk of nothing else is like nothing.
+    """
+    packed = [known.get(digest(text)) for text in windows]
+    whole = [each for each in packed if each is not None]
+    if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
+        return None
+    blob = b"".join(whole) or bytes(dims)
+    rows = vectors.unpack(blob, dims)
+    return Packed(blob, vectors.signs(rows), vectors.mean_signs(rows))
 
 
 def _unread(refused: Mapping[str, str]) -> str:
