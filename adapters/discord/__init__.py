@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, model_validator
 
 from bot.channel import (
-    DEFAULT_ACCOUNT,
     PROXY_HELP,
     AccountId,
     Channel,
@@ -24,7 +23,6 @@ from bot.channel import (
     RoomAccountSection,
     check_distinct,
     check_patterns,
-    reveal,
 )
 
 PUBLIC_API = "https://discord.com/api/v10"
@@ -90,13 +88,9 @@ class DiscordConfig(ChannelConfig):
         description="More bots by id; each needs its own token, the rest is inherited.",
     )
 
-    def tokens(self) -> dict[str, SecretStr]:
+    def tokens(self) -> dict[str, str]:
         """The token of every account that has one; the top-level token is account "default"."""
-        found = {DEFAULT_ACCOUNT: self.token}
-        for name, account in self.accounts.items():
-            # Two connections of one bot would each get every message.
-            found[name] = account.token or (self.token if name == DEFAULT_ACCOUNT else None)
-        return {name: token for name, token in found.items() if token and reveal(token).strip()}
+        return self.secrets("token")
 
     def listed(self, where: InChat) -> GroupConfig | None:
         """A room's own entry, else its parent's, else its server's, else that of "*"."""
@@ -111,8 +105,7 @@ class DiscordConfig(ChannelConfig):
 
     @model_validator(mode="after")
     def _accounts_differ(self) -> Self:
-        tokens = self.tokens().items()
-        check_distinct({name: reveal(token).strip() for name, token in tokens}, "token")
+        check_distinct(self.tokens(), "token")
         return self
 
     @model_validator(mode="after")

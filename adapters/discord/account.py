@@ -3,157 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
 from yarl import URL
 
 from adapters.discord import DiscordConfig, inbound, interactions, places
-from adapters.discord.api import Rest, first_id_at, identity, ids, new_session, number_in, reason
-from adapters.discord.drafts import DiscordDrafts
+from adapters.discord.api import (
+    Rest,
+    discord,
+    first_id_at,
+    identity,
+    ids_in,
+    is_id,
+    new_session,
+    number_in,
+)
 from adapters.discord.gateway import Connection, Invalidated, Lost
-from adapters.discord.history import History, PendingInteractions
-from adapters.discord.inbound import CHANNEL, REACTIONS, Identity, Ignored, normalise
-from adapters.discord.interactions import Interaction, interaction_of, sync
-from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Place, Places, Room
-from adapters.discord.sdk import discord
+from adapters.discord.history import Event, History
+from adapters.discord.inbound import CHANNEL, REACTIONS, Identity
+from adapters.discord.interactions import Menus, PendingInteractions, sync
+from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
 from adapters.discord.send import Sender, Shelf, origin
-from bot.channel import Address, Command, Engine, Health, Inbound, reveal
-from bot.channel.kit.drafts import Drafts
+from bot.channel import Address, Engine, Health, Media, Piece, reveal
+from bot.channel.kit import accounts
 from bot.channel.kit.intake import Intake
-from bot.channel.kit.json_access import Json, child, integer, label, mapping, text
-from bot.channel.kit.supervisor import Backoff, Stopped, Supervisor
+from bot.channel.kit.json_access import Json, child, label, mapping, text
+from bot.channel.kit.supervisor import Backoff, Supervisor
 from bot.clock import system_clock
-from bot.errors import StorageError
-
-# One event of the gateway → a stored message: its place, its reading, what else it needs.
+from bot.errors import ChannelError, StorageError
 
 _log = structlog.get_logger()
-
-Event = tuple[str, Json]  # its name, and what it holds
-
-
-class Events:
-    """What one account does with the messages and interactions it gets."""
-
-    def __init__(
-        self,
-        supervisor: Supervisor,
-        *,
-        places: Places,
-        history: History,
-        pending: PendingInteractions,
-        drafts: Drafts[str],
-    ) -> None:
-        self.me = Identity("")
-        self.public: Collection[str] = ()  # commands whose answers everybody may read
-        self._supervisor = supervisor
-        self._places = places
-        self._history = history
-        self._pending = pending
-        self._drafts = drafts
-
-    async def read(self, chat: str, after: int) -> Collection[int]:
-        """Store what was missed in a chat after a message; the numbers of what is there.
-
-        Raises:
-            Stopped: the account stops first.
-        """
-        missed = await self._history.missed(chat, after)
-        if missed:
-            account = self._supervisor.account
-            _log.info("discord.history.read", account=account, messages=len(missed))
-        for kind, message in missed:
-            await self.store(chat, (kind, {**message, "channel_id": chat}))
-        return {int(identity(message, "id")) for _, message in missed}
-
-    async def store(self, chat: str, event: Event) -> None:
-        """Store the message in an event, however often it takes, or count why there is none.
-
-        Raises:
-            Stopped: the account stops first.
-        """
-        try:
-            read = await self._read(chat, *event)
-        except Stopped:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
-            self.leave_out("unreadable")
-            name, account = type(error).__name__, self._supervisor.account
-            _log.warning("discord.event.unreadable", account=account, error=name)
-            return
-        if read is None:
-            return
-        found, interaction = read
-        if interaction is not None:
-            self._pending.opened(interaction)
-        elif found.chat_type != "direct" and found.mentions_bot:
-            # In a room a reply is one from its first word.
-            self._drafts.asked[found.chat] = number_in(found.message_id)
-        if await self._supervisor.receive(found) and interaction is not None:
-            self._pending.stored(interaction)
-
-    async def _read(
-        self, chat: str, kind: str, data: Json
-    ) -> tuple[Inbound, Interaction | None] | None:
-        """The message in an event, or None after counting why there is none."""
-        if kind == interactions.EVENT:
-            interaction = interaction_of(data, self.public)
-            found = interactions.normalise(data, self._supervisor.account, self.me, self.public)
-            if interaction is None or found is None:
-                self.leave_out("interaction")
-            elif self._pending.repeated(interaction):
-                self.leave_out("repeated")
-            else:
-                self._places.keep(chat, interactions.place_in(data))
-                return found, interaction
-            if interaction is not None:
-                self._pending.dismiss(interaction)
-            return None
-        if kind in REACTIONS:
-            await self._reacted(chat, kind, data)
-            return None
-        # Most of what is left out can be told without knowing the place.
-        first = normalise(kind, data, self._supervisor.account, self.me, Room(Place("group")))
-        if isinstance(first, Ignored):
-            self.leave_out(first.reason)
-            return None
-        room = self._places.room(await self._place(chat, data))
-        result = normalise(kind, data, self._supervisor.account, self.me, room)
-        if isinstance(result, Ignored):
-            return None
-        if result.mentions_bot and result.chat_type == "thread" and result.reply_to is None:
-            start = await self._history.start(result.parent, chat)
-            result = normalise(kind, data, self._supervisor.account, self.me, room, start=start)
-        return None if isinstance(result, Ignored) else (result, None)
-
-    async def _reacted(self, chat: str, kind: str, data: Json) -> None:
-        account, nowhere = self._supervisor.account, Place("group")
-        if inbound.reaction_of(kind, data, account, self.me, nowhere) is None:
-            self.leave_out("reaction")
-            return
-        place = await self._place(chat, data)
-        reaction = inbound.reaction_of(kind, data, account, self.me, place)
-        if reaction is not None:
-            await self._supervisor.engine.reacted(reaction)
-
-    async def _place(self, chat: str, data: Json) -> Place:
-        known = self._places.place(chat)
-        if known is not None:
-            return known
-        server = identity(data, "guild_id")
-        if integer(data, "channel_type") == 1 and not server:
-            return self._places.learn({"id": chat, "type": 1})
-        found = await self._history.place(chat)
-        # Who may not know where this is takes it for a room: there nothing private shows.
-        return found or Place("channel" if server else "group", "", server)
-
-    def leave_out(self, why: str) -> None:
-        """Count something that becomes no message."""
-        self._supervisor.drop(why)
-        _log.debug("discord.event.ignored", account=self._supervisor.account, reason=why)
-
 
 READY, RESUMED = "READY", "RESUMED"
 EVENTS = (READY, RESUMED, *places.EVENTS, *inbound.EVENTS, *REACTIONS, interactions.EVENT)
@@ -173,6 +54,18 @@ _REFUSALS = {
 }
 
 
+# View channels, send messages, embed links, attach files, read history, react, write in threads.
+PERMISSIONS = 1 << 10 | 1 << 11 | 1 << 14 | 1 << 15 | 1 << 16 | 1 << 6 | 1 << 38
+
+
+def invitation(application: str) -> str:
+    """The address at which somebody adds the bot to their server."""
+    return (
+        f"https://discord.com/oauth2/authorize?client_id={application}"
+        f"&scope=bot+applications.commands&permissions={PERMISSIONS}"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Waits in seconds; tests make them short."""
@@ -189,7 +82,7 @@ class Pace:
     unanswered: float = 14 * 60.0  # until a "thinking…" that nobody answers is taken away
 
 
-class Account:
+class Account(accounts.Account):
     """One bot of the channel.
 
     It has many methods because a gateway's session begins, goes on and ends in many ways.
@@ -198,75 +91,81 @@ class Account:
     def __init__(
         self, *, name: str, config: DiscordConfig, token: str, engine: Engine, pace: Pace
     ) -> None:
-        self.name = name
-        self._engine = engine
-        self._pace = pace
-        self.supervisor = Supervisor(
-            CHANNEL,
-            name,
-            engine,
+        supervisor = Supervisor(
+            *(CHANNEL, name, engine),
             waiting="they wait in memory",
             first=pace.first,
             longest=pace.longest,
         )
-        self._session = new_session(reveal(config.proxy))
-        self.rest = Rest(token, config.api_root, self._session)
+        calls = new_session(reveal(config.proxy))
+        super().__init__(supervisor, calls)
+        self._pace = pace
+        self.rest = Rest(token, config.api_root, calls)
         self.places = Places()
-        self.drafts = DiscordDrafts(
-            self.rest, name, self.supervisor.spawn, pace.draft_first, pace.draft
+        self.pending = PendingInteractions(self.rest, name, supervisor.spawn, pace.unanswered)
+        paces = (pace.draft_first, pace.draft)
+        self.drafts = self.sender = Sender(
+            supervisor, self.rest, self.pending, self.places, pace=paces
         )
-        self.pending = PendingInteractions(self.rest, name, self.supervisor.spawn, pace.unanswered)
-        self.sender = Sender(name, self.rest, self.drafts, self.pending, self.places)
         hosts = frozenset(origin(URL(address)) for address in config.attachment_hosts)
         self.shelf = Shelf(self.rest, config.api_root, hosts)
         self.history = History(
-            self.supervisor,
+            supervisor,
             rest=self.rest,
             config=config,
             places=self.places,
-            drafts=self.drafts,
-        )
-        self.events = Events(
-            self.supervisor,
-            places=self.places,
-            history=self.history,
             pending=self.pending,
-            drafts=self.drafts,
+            sender=self.sender,
         )
-        self.intake = Intake[Event](self.supervisor, read=self.events.read, store=self.events.store)
+        self.intake = Intake[Event](supervisor, read=self.history.read, store=self.history.store)
         self._connection = Connection(
             self.rest, config.gateway_url, events=EVENTS, listen=self._hear, wait=pace.identify
         )
-        self._backoff = self.supervisor.backoff()
+        self._backoff = supervisor.backoff()
         # A new session costs one of the 1000 a day, so these waits grow longer.
         self._restarts = Backoff(pace.first, pace.rejected)
         self._restarted = False  # without a wait, since a connection last stood for a while
         self.application = ""
-        self._menus: dict[str, Sequence[Command]] = {}
+        self._menus: Menus = {}
         self._since = 0  # the message id after which chats never heard before are looked through
         self._published = True
         self._is_connected = False  # since it last was, nothing failed
 
-    def start(self) -> None:
-        """Begin in a task of its own."""
-        self.supervisor.trouble("receiving", Health.STARTING)
-        self.supervisor.keep(f"{CHANNEL}/{self.name}", self._run)
+    @property
+    def link(self) -> str:
+        """The address at which a server takes it along."""
+        return invitation(self.application) if self.application else ""
 
     async def stop(self) -> None:
         """Leave the gateway, wait for what is being stored, release the connections."""
         is_even, moment = bool(self._since) and self.intake.is_idle, system_clock()
-        self.supervisor.close()
-        self.drafts.close()
         self.pending.close()
-        await self.supervisor.stop()
+        await super().stop()
         if is_even:
             await self._heard(moment - SKEW)
-        await self._session.close()
 
-    def publish(self, menus: dict[str, Sequence[Command]]) -> None:
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        return await self.sender.send(piece)
+
+    async def fetch(self, media: Media, most: int) -> bytes:
+        """The bytes of what came with a message; see `Channel.fetch`."""
+        return await self.shelf.fetch(media, most)
+
+    async def typing(self, address: Address) -> None:
+        """Show "is typing…" in a chat."""
+        await self.rest.call("POST", "/channels/{channel_id}/typing", channel_id=address.chat)
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put a sign below a message, or take the last one away."""
+        number = number_in(message_id) if message_id[:1].isdecimal() else ""
+        if number:
+            await self.sender.react(address.chat, number, emoji)
+
+    def publish(self, menus: Menus) -> None:
         """Register the commands as soon as there is a connection."""
         self._menus = menus
-        self.events.public = {each.name for each in menus.get("", ()) if not each.is_private}
+        self.history.public = {each.name for each in menus.get("", ()) if not each.is_private}
         self._published = not menus
         if self.application and menus:
             self.supervisor.spawn(self._publish())
@@ -274,22 +173,14 @@ class Account:
     async def is_admin(self, address: Address, sender: str) -> bool:
         """True if a person may manage the server a room belongs to."""
         places = self.places
-        try:
-            if places.place(address.chat) is None:
-                places = await self._asked(address.chat)
-            place = places.place(address.chat)
-            if place is None or not place.server:
-                return False
-            found = await self.rest.call(
-                "GET",
-                "/guilds/{guild_id}/members/{user_id}",
-                guild_id=place.server,
-                user_id=sender,
-            )
-        except discord.DiscordException as error:
-            _log.info("discord.member.unknown", account=self.name, error=reason(error))
+        if places.place(address.chat) is None:
+            places = await self._asked(address.chat)
+        place = places.place(address.chat)
+        if place is None or not place.server or not is_id(sender):
             return False
-        powers = places.powers(place.server, sender, ids(mapping(found), "roles"))
+        path = "/guilds/{guild_id}/members/{user_id}"
+        found = await self.rest.call("GET", path, guild_id=place.server, user_id=sender)
+        powers = places.powers(place.server, sender, ids_in(mapping(found), "roles"))
         return bool(powers & (ADMINISTRATOR | MANAGE_GUILD))
 
     async def _asked(self, chat: str) -> Places:
@@ -304,7 +195,8 @@ class Account:
 
     # --- the connection --------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Keep a connection to the gateway, on one node at a time."""
         loop = asyncio.get_running_loop()
         began = 0.0
 
@@ -323,7 +215,7 @@ class Account:
         self._since, self.application, self._is_connected = 0, "", False
         self.intake.hold()
         self.places.forget()
-        self.drafts.clear()
+        self.sender.clear()
         self.pending.close()
 
     def _failed(self, error: Exception, lasted: float) -> float | None:
@@ -400,13 +292,13 @@ class Account:
             number = int(identity(data, "id") or 0) if event == inbound.CREATED else 0
             self.intake.offer(chat, (event, data), number)
         else:
-            self.events.leave_out("malformed")
+            self.history.leave_out("malformed")
 
     def _ready(self, data: Json) -> None:
         user = child(data, "user")
         number = identity(user, "id")
         self.places.me = number
-        self.events.me = Identity(number, label(text(user, "username")))
+        self.history.me = Identity(number, label(text(user, "username")))
         self.application = identity(child(data, "application"), "id") or number
         self.places.connected(data)
         self.intake.hold()
@@ -437,8 +329,8 @@ class Account:
 
     async def _left_off(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
         """The newest message stored in each chat, and what the account keeps."""
-        seen = await self._engine.last_seen(CHANNEL, self.name)
-        return seen, await self._engine.kept(CHANNEL, self.name)
+        seen = await self.engine.last_seen(CHANNEL, self.name)
+        return seen, await self.engine.kept(CHANNEL, self.name)
 
     async def _heard(self, moment: int) -> None:
         """Note that what was said until a moment (ms since the epoch) is stored."""
@@ -446,7 +338,7 @@ class Account:
         if not self.places.described.is_set() or int(since) < self._since:
             return  # there is a server whose chats are yet to be looked through
         try:
-            await self._engine.keep(CHANNEL, self.name, HEARD, since)
+            await self.engine.keep(CHANNEL, self.name, HEARD, since)
         except StorageError as error:
             _log.warning("discord.heard.not_kept", error=type(error).__name__)
 
@@ -454,8 +346,8 @@ class Account:
         menus, self._published = self._menus, True
         try:
             changed = await sync(self.rest, self.application, menus)
-        except discord.DiscordException as error:
+        except ChannelError as error:
             self._published = False  # the next connection tries again
-            _log.warning("discord.menu.failed", account=self.name, error=reason(error))
+            _log.warning("discord.menu.failed", account=self.name, error=str(error))
         else:
             _log.info("discord.menu.synced", account=self.name, changed=changed)

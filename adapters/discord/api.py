@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import logging
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,11 +17,24 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from adapters.discord.sdk import DiscordClientWebSocketResponse, HTTPClient, Route, discord
+with warnings.catch_warnings():
+    # It imports a module that Python deprecates, for voice, which is not used here.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import discord
+
+from discord.gateway import DiscordClientWebSocketResponse
+from discord.http import HTTPClient, Route
+
 from bot.channel import Attachment
-from bot.channel.kit.client import TooLarge, read, why
+from bot.channel.kit.client import Answer, exchange
 from bot.channel.kit.client import session as client_session
 from bot.channel.kit.json_access import Json, integer, mapping, text
+from bot.channel.kit.text import file_name
+from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
+
+# At debug level it logs whole messages, and without voice it warns that there is none.
+logging.getLogger("discord").setLevel(logging.INFO)
+discord.VoiceClient.warn_nacl = discord.VoiceClient.warn_dave = False
 
 CONNECT_TIMEOUT = 10.0  # seconds
 READ_TIMEOUT = 15.0  # seconds without a byte from the server
@@ -35,16 +50,42 @@ DEFAULT_WAIT = 5.0  # seconds, when Discord limits the rate without saying for h
 _TOKENLESS = ("/interactions/", "/webhooks/")
 
 
-class Unreachable(discord.DiscordException):
-    """No answer, or none in time; the message is the kind of failure."""
+class Answered(ChannelError):
+    """Discord said no: with an HTTP status and a code of its own, or 0; `words` are Discord's."""
+
+    def __init__(self, status: int, code: int, words: str) -> None:
+        super().__init__(f"Discord: {status} ({code}) {words}".rstrip())
+        self.status, self.code, self.words = status, code, words
 
 
-class TooSlow(Unreachable):
-    """No answer in time."""
+class Failed(Answered, SendTransient):
+    """It may work later."""
 
 
-class TooLong(Unreachable):
-    """An answer longer than any of Discord's."""
+class Refused(Answered, SendRefused):
+    """It never will."""
+
+
+class Away(Answered, SendUnreachable):
+    """Nobody is there."""
+
+
+# No access, closed direct messages, no permission, no such channel.
+_AWAY = frozenset({50001, 50007, 50013, 10003})
+
+
+def answered(status: int, said: Json) -> Answered:
+    """The error of the contract that an answer stands for."""
+    words, at_fault = text(said, "message"), mapping(said.get("errors"))
+    words = words.replace("\n", " ")[:MAX_REASON]
+    if at_fault:
+        words = f"{words} ({', '.join(sorted(at_fault)[:5])})"
+    code = integer(said, "code") or 0
+    # A rejected token is the operator's to mend; a page without a code is some proxy's.
+    waits = status in {401, 408} or status >= 500
+    foreign = status in {403, 404} and not code
+    kind = Failed if waits or foreign else Away if code in _AWAY else Refused
+    return kind(status, code, words)
 
 
 def new_session(proxy: str = "") -> aiohttp.ClientSession:
@@ -53,22 +94,12 @@ def new_session(proxy: str = "") -> aiohttp.ClientSession:
     return client_session(proxy, limit=CONNECTIONS, keepalive=60, ws_response_class=socket)
 
 
-def reason(error: Exception) -> str:
-    """What an error says, fit for a log: Discord's words, never an address or a token."""
-    if isinstance(error, discord.HTTPException):
-        said = error.text.replace("\n", " ")[:MAX_REASON]
-        return f"{error.status} ({error.code}) {said}".rstrip()
-    if isinstance(error, Unreachable | discord.RateLimited):
-        return str(error)[:MAX_REASON]
-    return type(error).__name__
-
-
 class Rest(HTTPClient):
-    """Calls of one bot; errors are the SDK's own.
+    """Calls of one bot.
 
     Every call raises:
-        RateLimited: Discord asks to wait, or the bucket is known to be empty.
-        HTTPException: Discord said no.
+        SendLater: Discord asks to wait, or the bucket is known to be empty.
+        Failed, Refused, Away: Discord said no.
         Unreachable: Discord did not say anything.
     """
 
@@ -100,10 +131,12 @@ class Rest(HTTPClient):
         **ids: str,
     ) -> Any:
         """One exchange; `ids` fill the path. The parsed answer, None when there is none."""
+        if not is_id(ids.get("channel_id", "1")):
+            raise SendRefused("this is no chat of Discord's")
         route = Route(method, path, **ids)
         wait = self._limits.wait(route)
         if wait > 0:
-            raise discord.RateLimited(wait)
+            raise SendLater(wait)
         self._limits.take(route)
         headers = {"User-Agent": self.user_agent}
         if not path.startswith(_TOKENLESS):
@@ -115,28 +148,21 @@ class Rest(HTTPClient):
         timeout = aiohttp.ClientTimeout(
             sock_connect=CONNECT_TIMEOUT, sock_read=UPLOAD_TIMEOUT if files else READ_TIMEOUT
         )
-        try:
-            async with self._session.request(
-                method,
-                URL(self._root + route.url.removeprefix(Route.BASE), encoded=True),
-                params=query,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                raw = await read(response, MAX_ANSWER)
-        except TimeoutError:
-            raise TooSlow("no answer in time") from None
-        except TooLarge:
-            raise TooLong("too long an answer") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(why(error)) from None
-        self._limits.learn(route, response.headers)
-        answer = _parsed(raw)
-        if 200 <= response.status < 300:
-            return answer
-        raise self._failure(route, response, answer)
+        answer = await exchange(
+            self._session,
+            method,
+            URL(self._root + route.url.removeprefix(Route.BASE), encoded=True),
+            platform="Discord",
+            most=MAX_ANSWER,
+            params=query,
+            data=data,
+            headers=headers,
+            timeout=timeout,
+        )
+        self._limits.learn(route, answer.headers)
+        if 200 <= answer.status < 300:
+            return _parsed(answer.body)
+        raise self._failure(route, answer)
 
     async def ws_connect(self, url: str, *, compress: int = 0) -> aiohttp.ClientWebSocketResponse:
         """Open the gateway's websocket, for the SDK."""
@@ -149,24 +175,14 @@ class Rest(HTTPClient):
             compress=compress,
         )
 
-    def _failure(
-        self, route: Route, response: aiohttp.ClientResponse, answer: object
-    ) -> discord.DiscordException:
-        said = mapping(answer)
-        if response.status == 429:
-            wait = _seconds(said.get("retry_after"), response.headers.get("Retry-After"))
-            everywhere = said.get("global") is True or "X-RateLimit-Global" in response.headers
-            self._limits.refused(route, wait, everywhere=everywhere)
-            return discord.RateLimited(wait)
-        words = text(said, "message")[:MAX_REASON]
-        at_fault = mapping(said.get("errors"))
-        if at_fault:
-            words = f"{words} ({', '.join(sorted(at_fault)[:5])})"
-        kinds = {403: discord.Forbidden, 404: discord.NotFound}
-        kind = kinds.get(response.status, discord.HTTPException)
-        if response.status >= 500:
-            kind = discord.DiscordServerError
-        return kind(response, {"code": integer(said, "code") or 0, "message": words})
+    def _failure(self, route: Route, answer: Answer) -> ChannelError:
+        said = answer.json
+        if answer.status != 429:
+            return answered(answer.status, said)
+        wait = _seconds(said.get("retry_after"), answer.headers.get("Retry-After"))
+        everywhere = said.get("global") is True or "X-RateLimit-Global" in answer.headers
+        self._limits.refused(route, wait, everywhere=everywhere)
+        return SendLater(wait)
 
 
 @dataclass(slots=True)
@@ -263,19 +279,13 @@ def _form(body: object, files: Sequence[Attachment]) -> aiohttp.FormData:
     return form
 
 
-def file_name(file: Attachment) -> str:
-    """A file's name as it may stand in a header."""
-    kept = "".join(c if c.isalnum() or c in "._-+()" else "_" for c in file.name)
-    return kept[-100:] or "file"
-
-
 # Discord's ids and times: pure.
 
 EPOCH = 1_420_070_400_000  # ms; where Discord's ids and times begin
 MAX_DIGITS = 20  # of an id: they are numbers of 64 bits
 
 
-def ids(parent: Json, key: str) -> list[str]:
+def ids_in(parent: Json, key: str) -> list[str]:
     """The ids in a list inside a mapping."""
     value: object = parent.get(key)
     if not isinstance(value, list):

@@ -10,11 +10,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from yarl import URL
 
 from adapters.discord import PUBLIC_GATEWAY
-from adapters.discord.api import Rest
-from adapters.discord.sdk import DiscordWebSocket, ReconnectWebSocket, discord
+from adapters.discord.api import Rest, discord
 from bot.channel.kit.client import why
 from bot.channel.kit.json_access import Json, mapping
 

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from adapters.discord.api import identity, ids, moment, sent_at
+from adapters.discord.api import identity, ids_in, moment, sent_at
 from adapters.discord.places import Place, Room
 from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, Reaction, ReplyTo
 from bot.channel.kit.json_access import (
@@ -323,7 +323,7 @@ def _mentions(message: Json, me: Identity, room: Room) -> bool:
     """True if the bot or its own role is mentioned; a mention of everyone is none."""
     if any(identity(user, "id") == me.id for user in children(message, "mentions")):
         return True
-    return bool(room.ours and room.ours.intersection(ids(message, "mention_roles")))
+    return bool(room.ours and room.ours.intersection(ids_in(message, "mention_roles")))
 
 
 def _media(message: Json) -> tuple[Media, ...]:

@@ -1,10 +1,9 @@
-"""Sending: one `Piece` → one message, and Discord's errors → ours."""
+"""Sending: one `Piece` → one message, and replies while they are being written."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import aiohttp
 import structlog
@@ -15,101 +14,32 @@ from adapters.discord import PUBLIC_API
 from adapters.discord.api import (
     CONNECT_TIMEOUT,
     READ_TIMEOUT,
+    Answered,
     Rest,
-    Unreachable,
-    file_name,
     identity,
-    is_id,
     number_in,
-    reason,
 )
-from adapters.discord.drafts import (
+from adapters.discord.interactions import (
     EPHEMERAL,
-    MESSAGE,
-    MESSAGES,
-    NO_PREVIEWS,
-    QUIET,
-    nonce,
-    reference,
+    PendingInteractions,
+    Waiting,
+    private_to,
 )
-from adapters.discord.history import PendingInteractions, Waiting
-from adapters.discord.interactions import pressable, private_to
 from adapters.discord.places import Places
-from adapters.discord.sdk import discord
-from bot.channel import Attachment, Button, Media, Outbound, Piece
+from adapters.discord.render import nonce, reference, rows, shortened
+from bot.channel import Address, Attachment, Media, Piece
 from bot.channel.kit.client import download
-from bot.channel.kit.drafts import Draft, Drafts
-from bot.channel.kit.json_access import Json, is_blank, mapping
-from bot.channel.kit.text import numbered, seen, split, table, units, written_in
-from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
-
-# CommonMark → the Markdown Discord shows: pure. Most of it is the same; the rest is made
-# readable.
-#
-# Tables become aligned code blocks, deep headings bold, pictures links.
-
-LIMIT = 2000  # UTF-16 units of one message
-
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
-_RULE = re.compile(r"^\s*+\|?\s*+:?-++:?\s*+(\|\s*+:?-++:?\s*+)++\|?\s*+$")
-_HEADING = re.compile(r"^ {0,3}#{4,6}\s+(\S.*)$")
-_PICTURE = re.compile(r"!\[([^\[\]\n]*+)\]\(([^)\s]++)(?:\s[^)\n]*+)?\)")
-_CODE = re.compile(r"((?<!`)`++[^`\n]++`++)")
-
-
-def rendered(text: str) -> str:
-    """The text for Discord; as it was when it would be too long otherwise."""
-    text = seen(text)
-    lines = text.split("\n")
-    made: list[str] = []
-    fence = ""
-    at = 0
-    while at < len(lines):
-        line = lines[at]
-        mark = _FENCE.match(line)
-        if mark and (not fence or mark[1].startswith(fence)):
-            fence = "" if fence else mark[1][:3]
-        if fence or mark:
-            made.append(line)
-        elif "|" in line and at + 1 < len(lines) and _RULE.match(lines[at + 1]):
-            end = at + 2
-            while end < len(lines) and "|" in lines[end] and not _FENCE.match(lines[end]):
-                end += 1
-            rows = [_cells(row) for row in (lines[at], *lines[at + 2 : end])]
-            made += ["```", *table(rows), "```"]
-            at = end
-            continue
-        else:
-            made.append(_line(line))
-        at += 1
-    whole = "\n".join(made)
-    return whole if units(whole) <= LIMIT else text
-
-
-def _line(line: str) -> str:
-    heading = _HEADING.match(line)
-    words = heading[1].rstrip().rstrip("#").rstrip() if heading else ""
-    if words:
-        return f"**{words.replace('**', '')}**"
-    if "![" not in line:
-        return line
-    # What stands in code stays as it is: every second part.
-    parts = _CODE.split(line)
-    parts[::2] = [_PICTURE.sub(r"[\1](\2)", part) for part in parts[::2]]
-    return "".join(parts)
-
-
-def _cells(row: str) -> list[str]:
-    """The words of a row: marks show as they are in code, and a fence would end the block."""
-    cells = re.split(r"(?<!\\)\|", row.strip().removeprefix("|").removesuffix("|"))
-    return [re.sub(r"\*\*|__|`", "", cell.strip().replace("\\|", "|")) for cell in cells]
-
+from bot.channel.kit.drafts import Draft, MessageDrafts, MessageGone
+from bot.channel.kit.json_access import Json, mapping
+from bot.channel.kit.supervisor import Supervisor
+from bot.channel.kit.text import file_name, written_in
+from bot.errors import SendRefused, SendTransient
 
 REMEMBERED = 1024  # direct chats, texts sent there, and reactions
-MAX_FILES = 10  # of one message
-MAX_FILE = 10_000_000  # bytes; what a server without boosts takes, for one message together
-MAX_ROW, MAX_ROWS = 5, 5  # buttons side by side, and rows of them
-MAX_BUTTON_LABEL = 80
+QUIET: Json = {"parse": [], "replied_user": False}  # nobody is ever notified by a mention
+NO_PREVIEWS: Final = 1 << 2
+MESSAGES: Final = "/channels/{channel_id}/messages"
+MESSAGE: Final = f"{MESSAGES}/{{message_id}}"
 
 # An interaction's token is over, or its message is gone: a message does it too.
 _TOKEN_OVER = frozenset({10008, 10015, 10062, 50027})
@@ -123,76 +53,65 @@ _WHY_HERE = {
 _log = structlog.get_logger()
 
 
-class Sender:
-    """Sends the messages of one account."""
+class Sender(MessageDrafts):
+    """Sends the messages of one account: finished ones, and one while it is being written."""
 
     def __init__(
         self,
-        account: str,
+        supervisor: Supervisor,
         rest: Rest,
-        drafts: Drafts[str],
         pending: PendingInteractions,
         places: Places,
+        *,
+        pace: tuple[float, float],
     ) -> None:
-        self._account = account
+        super().__init__(supervisor, *pace)
         self._rest = rest
         self._places = places
-        self._drafts = drafts
         self._pending = pending
         self._direct: LRUCache[str, str] = LRUCache(REMEMBERED)  # direct chats, by person
         self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)  # to take them away
         self._explained: LRUCache[str, None] = LRUCache(REMEMBERED)  # texts said to be private
 
-    async def send(self, piece: Piece) -> str:
-        """Send one message; its id.
+    async def write(self, draft: Draft[Address]) -> None:
+        """Show a draft; see `MessageDrafts.write`."""
+        body, chat = _content(shortened(draft.text)), draft.place.chat
+        if draft.message:
+            await self._rest.call("PATCH", MESSAGE, body, channel_id=chat, message_id=draft.message)
+            return
+        # The same number gives the same message, should the answer to the first try get lost.
+        body |= {"nonce": nonce(f"draft {draft.id} {draft.serial}"), "enforce_nonce": True}
+        body |= reference(draft.answers)
+        sent = await self._rest.call("POST", MESSAGES, body, channel_id=chat)
+        draft.message = identity(mapping(sent), "id")
 
-        Raises:
-            SendLater: Discord asks to wait.
-            SendTransient: Discord cannot be reached, or failed.
-            SendRefused: Discord will not deliver this.
-        """
-        if not is_id(piece.address.chat):
-            raise SendRefused("this is no chat of Discord's")
-        try:
-            return await self._message(piece)
-        except discord.DiscordException as error:
-            raise failure(error) from None
-
-    async def typing(self, chat: str) -> None:
-        """Show "is typing…" in a chat, if that works."""
-        try:
-            await self._rest.call("POST", "/channels/{channel_id}/typing", channel_id=chat)
-        except discord.DiscordException as error:
-            _log.debug("discord.typing.failed", account=self._account, error=reason(error))
+    async def delete(self, place: Address, message: str) -> None:
+        """Delete a message; see `MessageDrafts.delete`."""
+        await self._rest.call("DELETE", MESSAGE, channel_id=place.chat, message_id=message)
 
     async def react(self, chat: str, message: str, emoji: str) -> None:
         """Put a sign below a message, or take the last one away."""
         method, sign = ("PUT", emoji) if emoji else ("DELETE", self._signs.pop((chat, message), ""))
         if not sign:
             return
-        path = "/channels/{channel_id}/messages/{message_id}/reactions/{emoji}/@me"
-        try:
-            await self._rest.call(method, path, channel_id=chat, message_id=message, emoji=sign)
-        except discord.DiscordException as error:
-            _log.debug("discord.reaction.failed", account=self._account, error=reason(error))
-            return
+        path = f"{MESSAGE}/reactions/{{emoji}}/@me"
+        await self._rest.call(method, path, channel_id=chat, message_id=message, emoji=sign)
         if emoji:
             self._signs[chat, message] = emoji
 
-    async def _message(self, piece: Piece) -> str:
-        body: Json = {"content": piece.text, "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
-        if piece.attachments:
-            names = enumerate(map(file_name, piece.attachments))
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        chat, files, body = piece.address.chat, piece.attachments, _content(piece.text)
+        if files:
+            names = enumerate(map(file_name, files))
             body["attachments"] = [{"id": number, "filename": name} for number, name in names]
         if piece.buttons:
             body["components"] = rows(piece.buttons)
-        waiting = await self._pending.claim(
-            piece, exact=self._drafts.holds(piece.address.chat, piece.draft)
-        )
+        waiting = await self._pending.claim(piece, exact=self.holds(piece.address, piece.draft))
         if waiting is not None:
             try:
-                return await self._answer(waiting, body, piece.attachments)
-            except discord.HTTPException as error:
+                return await self._answer(waiting, body, files)
+            except Answered as error:
                 if error.status != 401 and error.code not in _TOKEN_OVER:
                     raise
                 self._pending.lost(waiting)
@@ -200,37 +119,27 @@ class Sender:
         if person:
             return await self._alone(person, piece, body)
         answers = number_in(piece.reply_to) if piece.reply_to[:1].isdecimal() else ""
-        if piece.draft:
-            return await self._first(piece, body, answers)
-        return await self._create(piece.id, piece.address.chat, body, piece.attachments, answers)
+        place = self._places.place(chat)
+        is_direct = place is not None and place.kind == "direct"
 
-    async def _first(self, piece: Piece, body: Json, answers: str) -> str:
-        """Send the beginning of a reply, in place of what showed while it was being written."""
-        chat = piece.address.chat
-        draft = await self._drafts.take(chat, piece.draft)
-        try:
-            if draft is not None:
-                place = self._places.place(chat)
-                # In a room it matters whom a reply answers; with two people it does not.
-                if answers in {"", draft.answers} or (place is not None and place.kind == "direct"):
-                    try:
-                        return await self._finish(draft, body, piece.attachments)
-                    except discord.NotFound:
-                        draft.message = ""
-            sent = await self._create(piece.id, chat, body, piece.attachments, answers)
-        except discord.DiscordException:
-            self._drafts.leave(draft)  # for the next try
-            raise
-        if draft is not None and draft.message:
-            await self._drafts.remove(draft)
-        return sent
+        async def edit(message: str) -> str:
+            # What a reply has now replaces what the draft had.
+            ids = {"channel_id": chat, "message_id": message}
+            try:
+                await self._try("PATCH", MESSAGE, {"components": [], **body}, files, ids)
+            except Answered as error:
+                if error.status != 404:
+                    raise
+                raise MessageGone from None
+            return message
 
-    async def _finish(self, draft: Draft[str], body: Json, files: tuple[Attachment, ...]) -> str:
-        # What a reply has now replaces what the draft had.
-        edit: Json = {"components": [], **body}
-        ids = {"channel_id": draft.place, "message_id": draft.message}
-        await self._try("PATCH", MESSAGE, edit, files, ids)
-        return draft.message
+        return await self.finish(
+            piece,
+            edit,
+            lambda: self._create(piece.id, chat, body, files, answers),
+            # In a room it matters whom a reply answers; with two people it does not.
+            lambda draft: answers in {"", draft.answers} or is_direct,
+        )
 
     async def _create(
         self,
@@ -279,13 +188,12 @@ class Sender:
             opened = await self._rest.call("POST", "/users/@me/channels", {"recipient_id": person})
             chat = identity(mapping(opened), "id")
             if not chat:
-                raise Unreachable("no direct chat")
+                raise SendTransient("Discord: no direct chat")
             self._direct[person] = chat
         whole = piece.whole
         if chat != piece.address.chat and whole.id not in self._explained:
             words = _WHY_HERE[written_in(piece.text)]
-            why: Json = {"content": words.format(room=piece.address.chat)}
-            why |= {"allowed_mentions": QUIET, "flags": NO_PREVIEWS}
+            why = _content(words.format(room=piece.address.chat))
             await self._create(f"{whole.id} why", chat, why)
             self._explained[whole.id] = None
         # A button would be pressed in another conversation than the one it is about.
@@ -305,7 +213,7 @@ class Sender:
         while True:
             try:
                 return await self._rest.call(method, path, body, files=files, query=query, **ids)
-            except discord.HTTPException as error:
+            except Answered as error:
                 dropped = _objection(error, body)
                 if not dropped:
                     raise
@@ -317,47 +225,12 @@ class Sender:
                         raise
 
 
-def messages(outbound: Outbound) -> list[Piece]:
-    """The messages a text and its files become; the first files come with the words.
-
-    Raises:
-        SendRefused: there is nothing to show.
-    """
-    groups: list[list[Attachment]] = [[]]
-    size = 0
-    for file in outbound.attachments:
-        if not 0 < len(file.data) <= MAX_FILE:
-            _log.warning("discord.file.left_out", mime=file.mime, size=len(file.data))
-            continue
-        if len(groups[-1]) >= MAX_FILES or size + len(file.data) > MAX_FILE:
-            groups.append([])
-            size = 0
-        groups[-1].append(file)
-        size += len(file.data)
-    chunks = split(outbound.text, LIMIT, "utf16")
-    words = ["" if is_blank(chunk) else rendered(chunk) for chunk in chunks] or [""]
-    made = [Piece(outbound, each) for each in words]
-    made[-1] = replace(made[-1], attachments=tuple(groups[0]))
-    made += [Piece(outbound, "", attachments=tuple(group)) for group in groups[1:]]
-    return numbered(each for each in made if each.text or each.attachments)
+def _content(words: str) -> Json:
+    """The body of a message with these words."""
+    return {"content": words, "allowed_mentions": QUIET, "flags": NO_PREVIEWS}
 
 
-def rows(buttons: tuple[Button, ...]) -> list[Json]:
-    """The buttons as Discord draws them, five side by side."""
-    made: list[Json] = []
-    seen: set[str] = set()
-    for button in buttons:
-        shown = button.label.strip()[:MAX_BUTTON_LABEL]
-        if not shown or not pressable(button.command) or button.command in seen:
-            _log.warning("discord.button.left_out", command=button.command.partition(" ")[0][:32])
-            continue
-        seen.add(button.command)
-        made.append({"type": 2, "style": 2, "label": shown, "custom_id": button.command})
-    cut = [made[at : at + MAX_ROW] for at in range(0, len(made), MAX_ROW)][:MAX_ROWS]
-    return [{"type": 1, "components": row} for row in cut]
-
-
-def _objection(error: discord.HTTPException, body: Json) -> str:
+def _objection(error: Answered, body: Json) -> str:
     """The part of a message Discord objects to and a message can do without, or empty."""
     # It may not read what was said before, so it may not refer to it.
     if error.code == 160002 and "message_reference" in body:
@@ -367,26 +240,7 @@ def _objection(error: discord.HTTPException, body: Json) -> str:
     if error.status != 400:
         return ""
     names = ("components", "message_reference")
-    return next((n for n in names if body.get(n) and f"({n}" in error.text), "")
-
-
-# Nobody is there: no access, closed direct messages, no permission, no such channel.
-_AWAY = frozenset({50001, 50007, 50013, 10003})
-
-
-def failure(error: discord.DiscordException) -> ChannelError:
-    """The error of the contract that an SDK error stands for; its message has no token."""
-    if isinstance(error, discord.RateLimited):
-        return SendLater(error.retry_after)
-    message = f"Discord: {reason(error)}"
-    if not isinstance(error, discord.HTTPException):
-        return SendTransient(message)
-    # A rejected token is the operator's to mend; a page without a code is some proxy's.
-    waits = error.status in {401, 408} or error.status >= 500
-    foreign = error.status in {403, 404} and not error.code
-    if waits or foreign:
-        return SendTransient(message)
-    return SendUnreachable(message) if error.code in _AWAY else SendRefused(message)
+    return next((n for n in names if body.get(n) and f"({n}" in error.words), "")
 
 
 # Fetching what came with a message: bounded, and only from Discord and hosts that are named.
@@ -428,8 +282,6 @@ class Shelf:
             SendLater, SendTransient: it may work later.
             SendRefused: it never will.
         """
-        if media.size > most:
-            raise SendRefused("this file is too large")
         try:
             url = URL(media.ref, encoded=True)
         except ValueError:

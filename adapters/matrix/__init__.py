@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, model_validator
 
 from bot.channel import (
-    DEFAULT_ACCOUNT,
     PROXY_HELP,
     AccountId,
     Channel,
@@ -20,7 +19,6 @@ from bot.channel import (
     ProxyOption,
     RoomAccountSection,
     check_distinct,
-    reveal,
 )
 
 
@@ -51,12 +49,8 @@ class MatrixConfig(ChannelConfig):
 
     def tokens(self) -> dict[str, str]:
         """The token of every account that is complete; the section itself is "default"."""
-        found = {DEFAULT_ACCOUNT: reveal(self.token)}
-        for name, account in self.accounts.items():
-            own = reveal(account.token)
-            found[name] = own or (found[DEFAULT_ACCOUNT] if name == DEFAULT_ACCOUNT else "")
-        whole = {name: token.strip() for name, token in found.items()}
-        return {name: each for name, each in whole.items() if each and self.account(name).address}
+        found = self.secrets("token")
+        return {name: token for name, token in found.items() if self.account(name).address}
 
     @property
     def address(self) -> str:

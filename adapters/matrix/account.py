@@ -33,6 +33,7 @@ from bot.channel import (
     Piece,
     reveal,
 )
+from bot.channel.kit import accounts
 from bot.channel.kit.client import session
 from bot.channel.kit.json_access import (
     Json,
@@ -74,41 +75,39 @@ class Pace:
     settle: float = 15.0  # that a message waits for the first sync
 
 
-class Account:
+class Account(accounts.Account):
     """One account of a homeserver."""
 
     def __init__(
         self, name: str, config: MatrixConfig, token: str, engine: Engine, pace: Pace
     ) -> None:
-        self.name, self._config, self._engine, self._pace = name, config, engine, pace
-        self._session = session(reveal(config.proxy))
-        self.api = Api(config.address, token, self._session)
-        self.supervisor = Supervisor(
-            CHANNEL,
-            name,
-            engine,
+        supervisor = Supervisor(
+            *(CHANNEL, name, engine),
             waiting="they stay on the homeserver",
             first=pace.first,
             longest=pace.longest,
         )
-        self.rooms = Rooms(self.api, config, self.supervisor, self._keep, self._say)
-        self._backoff = self.supervisor.backoff()
+        calls = session(reveal(config.proxy))
+        super().__init__(supervisor, calls)
+        self._pace = pace
+        self.api = Api(config.address, token, calls)
+        self.rooms = Rooms(self.api, config, supervisor, self._keep, self._say)
+        self._backoff = supervisor.backoff()
         self.me = Identity("")
         self._keys: Keys | None = None
         self._signs: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self.connected = asyncio.Event()
 
-    def start(self) -> None:
-        """Begin to listen."""
-        listening = self.supervisor.listen(self._serve, self._failed, end=self.connected.clear)
-        self.supervisor.spawn(listening)
-
-    async def stop(self) -> None:
-        """Stop listening, after what is being stored."""
-        await self.supervisor.stop()
-        await self._session.close()
+    @property
+    def link(self) -> str:
+        """The link at which people find the bot."""
+        return f"https://matrix.to/#/{self.me.id}" if self.me.id else ""
 
     # --- listening -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Listen on one node at a time."""
+        await self.supervisor.listen(self._serve, self._failed, end=self.connected.clear)
 
     def _failed(self, error: Exception) -> float | None:
         """Say why a connection ended; how long to wait in seconds."""
@@ -125,11 +124,11 @@ class Account:
         return delay
 
     async def _keep(self, name: str, value: str) -> None:
-        keep = self._engine.keep
+        keep = self.engine.keep
         await self.supervisor.insist("keep.failed", lambda: keep(CHANNEL, self.name, name, value))
 
     async def _serve(self) -> None:
-        kept = self._engine.kept
+        kept = self.engine.kept
         notes = await self.supervisor.insist("kept.failed", lambda: kept(CHANNEL, self.name))
         await self._begin(notes)
         since, poll, full = notes.get("since", ""), 0, "true"
@@ -220,29 +219,29 @@ class Account:
             kind = SendUnreachable if error.status in {403, 404} else SendRefused
             raise kind(str(error)) from None
 
-    async def typing(self, room_id: str) -> None:
+    async def typing(self, address: Address) -> None:
         """Show that a reply is being written."""
-        path = f"/rooms{escaped(room_id)}/typing{escaped(self.me.id)}"
+        path = f"/rooms{escaped(address.chat)}/typing{escaped(self.me.id)}"
         await self.api.call("PUT", path, {"typing": True, "timeout": 8000})
 
-    async def react(self, room_id: str, number: str, emoji: str) -> None:
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
         """Put a sign below a message, or take ours away."""
-        place = f"/rooms{escaped(room_id)}"
-        before = self._signs.pop((room_id, number), "")
+        place, sign = f"/rooms{escaped(address.chat)}", (address.chat, message_id)
+        before = self._signs.pop(sign, "")
         if before:
             path = f"{place}/redact{escaped(before, str(uuid4()))}"
             await self.api.call("PUT", path, {})
         if emoji:
-            link: Json = {"rel_type": "m.annotation", "event_id": number, "key": emoji}
+            link: Json = {"rel_type": "m.annotation", "event_id": message_id, "key": emoji}
             path = f"{place}/send/m.reaction{escaped(str(uuid4()))}"
             answer = await self.api.call("PUT", path, {"m.relates_to": link})
-            self._signs[room_id, number] = text(answer, "event_id")
+            self._signs[sign] = text(answer, "event_id")
 
     async def fetch(self, media: Media, most: int) -> bytes:
         """The bytes of a file; see `Channel.fetch`."""
         server, number, locked = location(media.ref)
-        if not server or media.size > most:
-            raise SendRefused("this file is too large, or none of Matrix")
+        if not server:
+            raise SendRefused("this file is none of Matrix")
         data = await self.api.download(server, number, most)
         return await asyncio.to_thread(opened, data, locked) if locked else data
 

@@ -9,8 +9,8 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from bot.channel.kit.client import TooLarge, download, failure, read, why
-from bot.channel.kit.json_access import Json, mapping, number, parse_json, text
+from bot.channel.kit.client import download, exchange, failure
+from bot.channel.kit.json_access import Json, number, text
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 HOMESERVER = "The homeserver"
@@ -64,33 +64,25 @@ class Api:
             Refused: it does not do this.
         """
         headers = self._headers | ({"Content-Type": mime} if body is not None else {})
-        try:
-            async with self._session.request(
-                method,
-                self._url(path, query or {}),
-                data=orjson.dumps(body) if isinstance(body, dict) else body,
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=patience, sock_connect=CONNECT),
-                allow_redirects=False,
-            ) as response:
-                status, payload = response.status, await read(response, MAX_ANSWER)
-                wait = response.headers.get("Retry-After", "")
-        except TooLarge:
-            raise SendTransient(f"{HOMESERVER} answers with more than 64 MB") from None
-        except TimeoutError:
-            raise SendTransient(f"{HOMESERVER} is too slow") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise SendTransient(f"{HOMESERVER} cannot be reached: {why(error)}") from None
-        try:
-            answer = mapping(parse_json(payload))
-        except ValueError:
-            answer = {}
+        found = await exchange(
+            self._session,
+            method,
+            self._url(path, query or {}),
+            platform=HOMESERVER,
+            most=MAX_ANSWER,
+            data=orjson.dumps(body) if isinstance(body, dict) else body,
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=patience, sock_connect=CONNECT),
+        )
+        answer, status = found.json, found.status
         if status == 200:
             return answer
         code = text(answer, "errcode")[:64]
         if code in {"M_UNKNOWN_TOKEN", "M_MISSING_TOKEN", "M_USER_DEACTIVATED"}:
             raise TokenRefused(f"{HOMESERVER} does not accept MATRIX_ACCESS_TOKEN: log in again")
-        seconds = number(answer, "retry_after_ms") / 1000 or number({"wait": wait}, "wait")
+        seconds = number(answer, "retry_after_ms") / 1000 or number(
+            dict(found.headers), "Retry-After"
+        )
         error = failure(HOMESERVER, 429 if code == "M_LIMIT_EXCEEDED" else status, seconds)
         raise error if isinstance(error, SendLater | SendTransient) else Refused(status, code)
 

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass, field
 from urllib.parse import quote
 
 import aiohttp
@@ -15,9 +14,9 @@ from yarl import URL
 
 from adapters.nextcloud_talk import Seat
 from bot.channel import reveal
-from bot.channel.kit.client import ProxyFailed, read, why
+from bot.channel.kit.client import Answer, exchange
 from bot.channel.kit.client import session as client_session
-from bot.channel.kit.json_access import Json, child, mapping, parse_json
+from bot.channel.kit.json_access import Json, child
 
 # Talk's signatures: HMAC-SHA256 of a random value and a text, in hexadecimal. Pure.
 #
@@ -60,38 +59,19 @@ _UNNOTICED = "setReadMarker=0&noStatusUpdate=1&markNotificationsAsRead=0"
 _LONGEST_NUMBER = 20  # digits
 
 
-class Unreachable(Exception):
-    """There was no answer; the message says why, without an address or a secret.
-
-    `sent` is whether the server may have got the request.
-    """
-
-    def __init__(self, reason: str, *, sent: bool) -> None:
-        super().__init__(reason)
-        self.sent = sent
+def data_of(answer: Answer) -> object:
+    """What an OCS answer holds, or None."""
+    return child(answer.json, "ocs").get("data")
 
 
-class TooSlow(Unreachable):
-    """There was no answer in time."""
+def retry_after(answer: Answer) -> float:
+    """Seconds that the server asks to wait, 0 when it does not say."""
+    return float(_number(answer.headers.get("Retry-After", ""), 5))
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a server answered."""
-
-    status: int
-    body: bytes = field(repr=False, default=b"")
-    retry_after: float = 0.0  # seconds, 0 when the server does not say
-    file: str = ""  # what the server calls a file it was just given
-    last: int = 0  # the message up to which a page of a room's record goes, 0 when not told
-
-    @property
-    def data(self) -> object:
-        """What an OCS answer holds, or None."""
-        try:
-            return child(mapping(parse_json(self.body)), "ocs").get("data")
-        except ValueError:
-            return None
+def last_given(answer: Answer) -> int:
+    """The message up to which a page of a room's record goes, 0 when not told."""
+    return _number(answer.headers.get("X-Chat-Last-Given", ""), _LONGEST_NUMBER)
 
 
 def new_session(proxy: str = "") -> aiohttp.ClientSession:
@@ -184,7 +164,7 @@ class TalkApi:
 
         Raises:
             Unreachable: there was no answer.
-            TooLarge: the answer is longer than `most`.
+            TooLong: the answer is longer than `most`.
         """
         said = {"OCS-APIRequest": "true", "Accept": "application/json", **(headers or {})}
         if as_user:
@@ -193,26 +173,16 @@ class TalkApi:
             data = orjson.dumps(json)
             said["Content-Type"] = "application/json"
         limits = aiohttp.ClientTimeout(total=patience, sock_connect=CONNECT_TIMEOUT)
-        try:
-            async with self._session.request(
-                method,
-                URL(self._seat.base_url + path, encoded=True),
-                headers=said,
-                data=data,
-                timeout=limits,
-                allow_redirects=False,
-            ) as response:
-                body = await read(response, most)
-                file = response.headers.get("OC-FileId", "")
-                wait = float(_number(response.headers.get("Retry-After", ""), 5))
-                last = _number(response.headers.get("X-Chat-Last-Given", ""), _LONGEST_NUMBER)
-                return Answer(response.status, body, wait, file, last)
-        except (aiohttp.ClientConnectorError, ProxyFailed) as error:
-            raise Unreachable(why(error), sent=False) from None
-        except TimeoutError as error:
-            raise TooSlow(type(error).__name__, sent=True) from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise Unreachable(why(error), sent=True) from None
+        return await exchange(
+            self._session,
+            method,
+            URL(self._seat.base_url + path, encoded=True),
+            platform="Nextcloud",
+            most=most,
+            headers=said,
+            data=data,
+            timeout=limits,
+        )
 
 
 def _number(value: str, digits: int) -> int:

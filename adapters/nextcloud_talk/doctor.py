@@ -8,18 +8,10 @@ from typing import cast
 import aiohttp
 
 from adapters.nextcloud_talk import NextcloudTalkConfig, Seat
-from adapters.nextcloud_talk.api import (
-    Answer,
-    TalkApi,
-    TooSlow,
-    Unreachable,
-    new_random,
-    new_session,
-    sign,
-)
+from adapters.nextcloud_talk.api import TalkApi, data_of, new_random, new_session, sign
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
 from bot.channel import DEFAULT_ACCOUNT, Finding, Level, Trial, reveal
-from bot.channel.kit.client import TooLarge
+from bot.channel.kit.client import Answer, TooLong, TooSlow, Unreachable
 from bot.channel.kit.json_access import child, label, mapping, number, text
 
 SECRET_LENGTHS = range(40, 129)  # characters, a rule of Talk's
@@ -84,12 +76,11 @@ class _Visit:
         base = self._seat.base_url
         try:
             answer = await self._api.call("GET", "/ocs/v2.php/cloud/capabilities", patience=TIMEOUT)
-        except (Unreachable, TooLarge) as error:
-            why = str(error) or "too long an answer"
-            return self._say("error", "unreachable", url=base, why=why), None
+        except Unreachable as error:
+            return self._say("error", "unreachable", url=base, why=error.reason), None
         if answer.status == 503:
             return self._say("error", "closed", url=base), None
-        data = mapping(answer.data)
+        data = mapping(data_of(answer))
         if answer.status != 200 or not data:
             return self._say("error", "strange", url=base, status=answer.status), None
         features: object = child(child(data, "capabilities"), "spreed").get("features")
@@ -109,13 +100,13 @@ class _Visit:
             return
         try:
             answer = await self._api.rooms()
-        except (Unreachable, TooLarge) as error:
-            yield self._say("warning", "no_list", why=str(error))
+        except Unreachable as error:
+            yield self._say("warning", "no_list", why=error.reason)
             return
         if answer.status != 200:
             yield self._say("error", "user_refused", user=user, status=answer.status)
             return
-        listed = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
+        listed = cast("list[object]", data_of(answer)) if isinstance(data_of(answer), list) else []
         seen = _tokens(answer)
         rooms += seen
         yield self._say("ok", "user", user=user, count=len(listed))
@@ -148,9 +139,11 @@ class _Visit:
         try:
             if askable:
                 answer = await self._api.features(room)
-                return number(mapping(answer.data), "features") if answer.status == 200 else None
+                return (
+                    number(mapping(data_of(answer)), "features") if answer.status == 200 else None
+                )
             answer = await self._api.touch(room)
-        except (Unreachable, TooLarge):
+        except Unreachable:
             return None
         return sum(_FEATURES.values()) if answer.status in {200, 404} else None
 
@@ -213,10 +206,10 @@ async def tried(config: NextcloudTalkConfig, option: str) -> Trial:
             return await _tried(seat, option, session)
         except TooSlow:
             return Trial("slow")
+        except TooLong:
+            return Trial("strange")
         except Unreachable:
             return Trial("unreachable")
-        except TooLarge:
-            return Trial("strange")
 
 
 async def _tried(seat: Seat, option: str, session: aiohttp.ClientSession) -> Trial:
@@ -224,7 +217,7 @@ async def _tried(seat: Seat, option: str, session: aiohttp.ClientSession) -> Tri
     answer = await api.call("GET", "/ocs/v2.php/cloud/capabilities", patience=TIMEOUT)
     if (wrong := _wrong(answer)) is not None:
         return wrong
-    talk = child(child(mapping(answer.data), "capabilities"), "spreed")
+    talk = child(child(mapping(data_of(answer)), "capabilities"), "spreed")
     abilities = talk.get("features")
     if not isinstance(abilities, list) or NEEDED not in abilities:
         return Trial("lacking", where)
@@ -257,14 +250,18 @@ def _wrong(answer: Answer, *, empty: bool = False) -> Trial | None:
         return Trial("busy")
     if answer.status == 503:
         return Trial("closed")
-    if answer.status != 200 or answer.data is None or (not empty and not mapping(answer.data)):
+    if (
+        answer.status != 200
+        or data_of(answer) is None
+        or (not empty and not mapping(data_of(answer)))
+    ):
         return Trial("strange")
     return None
 
 
 def _tokens(listed: Answer | None) -> list[str]:
     """The conversations an account is in, as far as it was let in."""
-    found = listed.data if listed is not None and listed.status == 200 else None
+    found = data_of(listed) if listed is not None and listed.status == 200 else None
     if not isinstance(found, list):
         return []
     return [token for one in cast("list[object]", found) if (token := text(mapping(one), "token"))]

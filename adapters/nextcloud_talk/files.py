@@ -1,4 +1,4 @@
-"""Fetching files that came with messages, by WebDAV as the API user."""
+"""Files by WebDAV as the API user: fetching those that came with messages, and showing ours."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import orjson
 import structlog
 from cachetools import LRUCache
 
-from adapters.nextcloud_talk.api import Answer, TalkApi, Unreachable, escaped
+from adapters.nextcloud_talk.api import TalkApi, escaped, retry_after
 from adapters.nextcloud_talk.rich import file_ref
 from bot.channel import Attachment, Media
-from bot.channel.kit.client import LATER, TooLarge, failure
-from bot.channel.kit.json_access import child, label, mapping, parse_json, text
-from bot.errors import SendLater, SendRefused, SendTransient
+from bot.channel.kit.client import LATER, Answer, TooLong, failure
+from bot.channel.kit.json_access import child, label, text
+from bot.errors import SendLater, SendRefused
 
-TIMEOUT = 60.0  # seconds for one file
+TIMEOUT = 90.0  # seconds for one file
 _HREF = re.compile(r"<(?:\w+:)?href>([^<]{1,4096})</(?:\w+:)?href>")
 # A file's path is another for everybody who sees it; its number is not.
 _SEARCH = (
@@ -27,15 +27,27 @@ _SEARCH = (
     "<d:where><d:eq><d:prop><oc:fileid/></d:prop><d:literal>{id}</d:literal></d:eq></d:where>"
     "</d:basicsearch></d:searchrequest>"
 )
+FOLDER = "Confidant"  # in the API user's files
+REMEMBERED = 1024  # files of ours, whose messages come back to us
+ROOM_SHARE = 10  # Nextcloud's number for sharing with a conversation
+_SHARES = "/ocs/v2.php/apps/files_sharing/api/v1/shares"
+_UNSAFE = re.compile(r"[^\w.()+-]+")
+_NUMBER = re.compile(r"0*(\d{1,20})")
+
+_log = structlog.get_logger()
 
 
-class Fetcher:
-    """Fetches files as one API user, who has to be in the conversation they were shared with."""
+class Files:
+    """The files of one API user, who has to be in the conversations they are shared with."""
 
-    def __init__(self, api: TalkApi, api_user: str, base_path: str) -> None:
+    def __init__(self, account: str, api: TalkApi, api_user: str, base_path: str) -> None:
+        self._account = account
         self._api = api
-        self._user = api_user
-        self._base_path = base_path
+        self._user, self._base_path = api_user, base_path
+        self._home = f"/remote.php/dav/files/{escaped(api_user)}"
+        self._own: LRUCache[str, None] = LRUCache(REMEMBERED)
+
+    # --- fetching --------------------------------------------------------------------------------
 
     async def fetch(self, media: Media, most: int) -> bytes:
         """The bytes of a file.
@@ -47,14 +59,14 @@ class Fetcher:
         number, _ = file_ref(media.ref)
         if not self._api.has_login or not number:
             raise SendRefused("files are fetched only with api_user set")
-        if media.size > most:
-            raise SendRefused("this file is too large")
         query = _SEARCH.format(user=html.escape(escaped(self._user)), id=number).encode()
-        kind = {"Content-Type": "text/xml"}
-        found = await self._call("SEARCH", "/remote.php/dav/", data=query, headers=kind)
-        path = self._path(found)
-        answer = await self._call("GET", path, most=most)
-        return answer.body
+        found = await self._call("SEARCH", "/remote.php/dav/", query, "text/xml")
+        return self._found(await self._call("GET", self._path(self._found(found)), most=most)).body
+
+    def _found(self, answer: Answer) -> Answer:
+        if answer.status not in {200, 207}:
+            raise failure("Nextcloud", answer.status, retry_after(answer))
+        return answer
 
     def _path(self, answer: Answer) -> str:
         """Where the file is, below the server's address.
@@ -69,54 +81,7 @@ class Fetcher:
             raise SendRefused("api_user does not see this file")
         return "/".join(escaped(unquote(part)) for part in path.split("/"))
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        *,
-        data: bytes | None = None,
-        headers: dict[str, str] | None = None,
-        most: int = 1 << 20,
-    ) -> Answer:
-        try:
-            answer = await self._api.call(
-                *(method, path),
-                as_user=True,
-                data=data,
-                headers=headers,
-                most=most,
-                patience=TIMEOUT,
-            )
-        except Unreachable as error:
-            raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
-        except TooLarge:
-            raise SendRefused("this file is too large") from None
-        if answer.status not in {200, 207}:
-            raise failure("Nextcloud", answer.status, answer.retry_after)
-        return answer
-
-
-# Showing files: bots cannot in Talk, so the API user uploads them and shares them there.
-
-FOLDER = "Confidant"  # in the API user's files
-SHARE_TIMEOUT = 90.0  # seconds for one upload
-REMEMBERED = 1024  # files of ours, whose messages come back to us
-ROOM_SHARE = 10  # Nextcloud's number for sharing with a conversation
-_SHARES = "/ocs/v2.php/apps/files_sharing/api/v1/shares"
-_UNSAFE = re.compile(r"[^\w.()+-]+")
-_NUMBER = re.compile(r"0*(\d{1,20})")
-
-_log = structlog.get_logger()
-
-
-class Sharer:
-    """Shares files with rooms that one API user is in."""
-
-    def __init__(self, account: str, api: TalkApi, api_user: str) -> None:
-        self._account = account
-        self._api = api
-        self._home = f"/remote.php/dav/files/{escaped(api_user)}"
-        self._own: LRUCache[str, None] = LRUCache(REMEMBERED)
+    # --- showing: bots cannot in Talk, so the API user uploads files and shares them there -------
 
     def is_own(self, number: str) -> bool:
         """True if a file, by its number, was put there by us a moment ago."""
@@ -138,12 +103,12 @@ class Sharer:
         for each in (FOLDER, folder):
             if not self._well(await self._call("MKCOL", f"{self._home}/{each}"), {201, 405}):
                 return False
-        kind = {"Content-Type": label(attachment.mime) or "application/octet-stream"}
+        kind = label(attachment.mime) or "application/octet-stream"
         url = f"{self._home}/{'/'.join(map(escaped, path.split('/')))}"
         stored = await self._call("PUT", url, attachment.data, kind)
         if not self._well(stored, {200, 201, 204}):
             return False
-        if number := _NUMBER.match(stored.file):
+        if number := _NUMBER.match(stored.headers.get("OC-FileId", "")):
             self._own[number[1]] = None
         body = {
             "shareType": ROOM_SHARE,
@@ -151,8 +116,7 @@ class Sharer:
             "path": f"/{path}",
             "referenceId": reference,
         }
-        kind = {"Content-Type": "application/json"}
-        shared = await self._call("POST", _SHARES, orjson.dumps(body), kind)
+        shared = await self._call("POST", _SHARES, orjson.dumps(body), "application/json")
         return _shared_before(shared) or self._well(shared, {200, 201})
 
     def _well(self, answer: Answer, good: set[int]) -> bool:
@@ -160,34 +124,32 @@ class Sharer:
             return True
         status = answer.status
         if status == 423:  # somebody is writing to it
-            raise SendLater(answer.retry_after or LATER)
-        error = failure("Nextcloud", status, answer.retry_after)
+            raise SendLater(retry_after(answer) or LATER)
+        error = failure("Nextcloud", status, retry_after(answer))
         if not isinstance(error, SendRefused):
             raise error
         _log.warning("nextcloud_talk.file.not_shown", account=self._account, status=status)
         return False
 
     async def _call(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None = None,
-        headers: dict[str, str] | None = None,
+        self, method: str, path: str, data: bytes | None = None, mime: str = "", most: int = 1 << 20
     ) -> Answer:
         try:
             return await self._api.call(
-                method, path, as_user=True, data=data, headers=headers, patience=SHARE_TIMEOUT
+                *(method, path),
+                as_user=True,
+                data=data,
+                headers={"Content-Type": mime} if mime else None,
+                most=most,
+                patience=TIMEOUT,
             )
-        except (Unreachable, TooLarge) as error:
-            raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
+        except TooLong:
+            raise SendRefused("this file is too large") from None
 
 
 def _shared_before(answer: Answer) -> bool:
     """True if a try before this one shared the file already."""
     if answer.status != 403:
         return False
-    try:
-        meta = child(child(mapping(parse_json(answer.body)), "ocs"), "meta")
-    except ValueError:
-        return False
+    meta = child(child(answer.json, "ocs"), "meta")
     return "already shared" in text(meta, "message").lower()

@@ -15,11 +15,11 @@ from typing import cast
 
 import structlog
 
-from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
+from adapters.nextcloud_talk.api import PAGE, TalkApi, data_of, last_given, retry_after
 from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
 from adapters.nextcloud_talk.rich import Rooms
 from bot.channel import Inbound
-from bot.channel.kit.client import TooLarge
+from bot.channel.kit.client import Answer, TooLong, Unreachable
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED
 from bot.channel.kit.json_access import Json, child, identifier, mapping, number, text
 from bot.channel.kit.supervisor import Supervisor
@@ -208,7 +208,7 @@ class History:
             partial(self._api.features, room), lambda answer: answer.status in {200, 401, 404, 405}
         )
         if known.status == 200:
-            return bool(number(mapping(known.data), "features") & WEBHOOK)
+            return bool(number(mapping(data_of(known)), "features") & WEBHOOK)
         if known.status == 401:
             return False
         tried = await self._ask(  # before Talk 25
@@ -223,12 +223,12 @@ class History:
                 answer = await self._ask(
                     partial(self._api.chat, room, limit, since, PATIENCE), _is_page
                 )
-            except TooLarge:
+            except TooLong:
                 continue
-            page = cast("list[object]", answer.data) if answer.status == 200 else []
+            page = cast("list[object]", data_of(answer)) if answer.status == 200 else []
             newest = max((number(mapping(message), "id") for message in page[:limit]), default=0)
-            return page[:limit], answer.last or newest
-        raise Unreadable("TooLarge")
+            return page[:limit], last_given(answer) or newest
+        raise Unreadable("TooLong")
 
     async def _ask(
         self, call: Callable[[], Awaitable[Answer]], makes_sense: Callable[[Answer], bool]
@@ -237,7 +237,7 @@ class History:
 
         Raises:
             Unreadable: the server says no, or nothing.
-            TooLarge: the answer is longer than what can be read.
+            TooLong: the answer is longer than what can be read.
             Stopped: the account stops first.
         """
         backoff = self._supervisor.backoff()
@@ -248,13 +248,15 @@ class History:
             answer: Answer | None = None
             try:
                 answer = await call()
+            except TooLong:
+                raise
             except Unreachable as error:
-                why = str(error)
+                why = error.reason
             if answer is not None and makes_sense(answer):
                 return answer
             asked_to_wait = 0.0
             if answer is not None:
-                why, asked_to_wait = f"HTTP {answer.status}", answer.retry_after
+                why, asked_to_wait = f"HTTP {answer.status}", retry_after(answer)
                 self._give_up_if_refused(answer.status)
             busy = answer is None or answer.status in _BUSY
             tries += 1 if busy else SENSELESS
@@ -286,8 +288,8 @@ class History:
 
 
 def _kind(answer: Answer) -> int:
-    return number(mapping(answer.data), "type") if answer.status == 200 else 0
+    return number(mapping(data_of(answer)), "type") if answer.status == 200 else 0
 
 
 def _is_page(answer: Answer) -> bool:
-    return answer.status == 304 or (answer.status == 200 and isinstance(answer.data, list))
+    return answer.status == 304 or (answer.status == 200 and isinstance(data_of(answer), list))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import structlog
 from cachetools import LRUCache
 
-from adapters.nextcloud_talk.api import TalkApi, Unreachable
+from adapters.nextcloud_talk.api import TalkApi, data_of
 from bot.channel import Foreign, ForeignKind, Media
-from bot.channel.kit.client import TooLarge
+from bot.channel.kit.client import Unreachable
 from bot.channel.kit.json_access import (
     MAX_LABEL,
     Json,
@@ -223,13 +223,13 @@ class Rooms:
     async def _ask(self, token: str) -> int:
         try:
             answer = await self._api.room(token, PATIENCE)
-        except (Unreachable, TooLarge) as error:
-            self._unknown(str(error) or type(error).__name__)
+        except Unreachable as error:
+            self._unknown(error.reason)
             return 0
         if answer.status != 200:
             self._unknown(f"HTTP {answer.status}")
             return 0
-        return number(mapping(answer.data), "type")
+        return number(mapping(data_of(answer)), "type")
 
     def _unknown(self, reason: str) -> None:
         _log.info("nextcloud_talk.room.unknown", account=self._account, reason=reason)

@@ -9,15 +9,15 @@ from typing import cast
 import structlog
 from cachetools import LRUCache
 
-from adapters.nextcloud_talk.api import PAGE, Answer, TalkApi, Unreachable
-from adapters.nextcloud_talk.files import Sharer
+from adapters.nextcloud_talk.api import PAGE, TalkApi, data_of, retry_after
+from adapters.nextcloud_talk.files import Files
 from adapters.nextcloud_talk.inbound import room_token
 from bot.channel import Address, Outbound, Piece
 from bot.channel.kit import client
-from bot.channel.kit.client import TooLarge
+from bot.channel.kit.client import Answer, Unreachable
 from bot.channel.kit.json_access import Json, is_blank, mapping, storable
 from bot.channel.kit.text import numbered, seen, split
-from bot.errors import ChannelError, SendRefused, SendTransient, SendUnreachable
+from bot.errors import ChannelError, SendRefused, SendUnreachable
 
 LIMIT = 32_000  # characters of one message
 REMEMBERED = 1024  # reactions, to know what to take away, and sends nobody knows the end of
@@ -47,10 +47,10 @@ class NotAccepted(SendUnreachable):
 class Sender:
     """Sends the messages of one bot."""
 
-    def __init__(self, account: str, api: TalkApi, sharer: Sharer) -> None:
+    def __init__(self, account: str, api: TalkApi, files: Files) -> None:
         self._account = account
         self._api = api
-        self._sharer = sharer
+        self._files = files
         self._reactions: LRUCache[tuple[str, str], str] = LRUCache(REMEMBERED)
         self._unsure: LRUCache[str, None] = LRUCache(REMEMBERED)
         # What was said, by room and words, with its reference id: reactions tell only these.
@@ -73,7 +73,7 @@ class Sender:
             raise SendRefused("this is no conversation of Nextcloud Talk")
         reference = reference_id(piece.id)
         if piece.attachments:
-            await self._sharer.share(room, piece.attachments[0], reference)
+            await self._files.share(room, piece.attachments[0], reference)
         elif reference not in self._unsure or not await self._arrived(room, reference):
             await self._say(room, body_of(piece))
         self.said[room, piece.text.strip()] = reference
@@ -90,37 +90,27 @@ class Sender:
             raise failure(answer)
         self._unsure.pop(str(message["referenceId"]), None)
 
-    async def react(self, address: Address, message_id: str, emoji: str) -> bool:
-        """Put a reaction below a message, or take ours away; whether that worked."""
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put a reaction below a message, or take ours away."""
         room = room_token(address.chat)
         if not _TOKEN.fullmatch(room) or not message_id.isdecimal():
-            return False
+            return
         before, emoji = self._reactions.pop((room, message_id), ""), storable(emoji)
         shown = emoji or before
         if not shown:
-            return False
-        try:
-            answer = await self._api.react(room, message_id, shown, add=bool(emoji))
-        except (Unreachable, TooLarge) as error:
-            _log.info("nextcloud_talk.reaction.failed", account=self._account, error=str(error))
-            return False
+            return
+        answer = await self._api.react(room, message_id, shown, add=bool(emoji))
         if answer.status not in {200, 201}:
-            status = answer.status
-            _log.info("nextcloud_talk.reaction.failed", account=self._account, status=status)
-            return False
+            raise failure(answer)
         if emoji:
             self._reactions[room, message_id] = emoji
-        return True
 
     async def _arrived(self, room: str, reference: str) -> bool:
         """True if a try that seemed to fail did arrive, as far as the API user can tell."""
         if not self._api.has_login:
             return False
-        try:
-            answer = await self._api.chat(room, PAGE, None)
-        except (Unreachable, TooLarge) as error:
-            raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
-        said = cast("list[object]", answer.data) if isinstance(answer.data, list) else []
+        answer = await self._api.chat(room, PAGE, None)
+        said = cast("list[object]", data_of(answer)) if isinstance(data_of(answer), list) else []
         found = any(mapping(each).get("referenceId") == reference for each in said)
         if found:
             _log.info("nextcloud_talk.send.had_arrived", account=self._account)
@@ -133,9 +123,7 @@ class Sender:
         except Unreachable as error:
             if error.sent:
                 self._unsure[str(message["referenceId"])] = None
-            raise SendTransient(f"Nextcloud cannot be reached: {error}") from None
-        except TooLarge:
-            raise SendTransient("Nextcloud answered with more than an answer") from None
+            raise
 
 
 def messages(outbound: Outbound) -> list[Piece]:
@@ -186,4 +174,4 @@ def failure(answer: Answer) -> ChannelError:
     if answer.status in reasons:
         kind = SendUnreachable if answer.status == 404 else SendRefused
         return kind(reasons[answer.status])
-    return client.failure("Nextcloud", answer.status, answer.retry_after)
+    return client.failure("Nextcloud", answer.status, retry_after(answer))

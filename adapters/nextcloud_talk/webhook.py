@@ -77,11 +77,11 @@ class TalkWebhook(WebhookServer):
         if account is None:
             return self._refuse(Refused(401, "bad_signature"))
         if normal_url(call.backend) != account.seat.base_url:
-            account.calls.drop("backend")
+            account.drop("backend")
             account.wrong_backend(call.backend)
             return web.Response(status=401)
         if not self._seen.add(call.random):
-            account.calls.drop("replayed")
+            account.drop("replayed")
             return web.Response(status=409)
         return await self._take(account, call)
 
@@ -89,10 +89,10 @@ class TalkWebhook(WebhookServer):
         try:
             payload = parse_json(call.body)
         except ValueError:
-            account.calls.drop("malformed")
+            account.drop("malformed")
             return web.Response(status=400)
         try:
-            understood = await account.calls.take(payload)
+            understood = await account.take(payload)
         except StorageError:
             self._seen.forget(call.random)  # it may be brought again
             return web.Response(status=500)
@@ -100,8 +100,8 @@ class TalkWebhook(WebhookServer):
             return web.Response(status=503)  # it is found the next time
         except Exception:  # noqa: BLE001  # a fault of ours must not silence the next call
             self._seen.forget(call.random)
-            account.calls.drop("fault")
-            _log.exception("nextcloud_talk.fault", account=account.seat.account)
+            account.drop("fault")
+            _log.exception("nextcloud_talk.fault", account=account.name)
             return web.Response(status=500)
         account.supervisor.well("receiving")
         return web.Response(status=200 if understood else 400)

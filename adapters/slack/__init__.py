@@ -46,12 +46,8 @@ class SlackConfig(contract.ChannelConfig):
 
     def tokens(self) -> dict[str, tuple[str, str]]:
         """The bot token and the app-level one of every complete account, by its name."""
-        own = _pair(self)
-        found = {contract.DEFAULT_ACCOUNT: own}
-        for name, account in self.accounts.items():
-            pair = _pair(account)
-            found[name] = own if name == contract.DEFAULT_ACCOUNT and not all(pair) else pair
-        return {name: pair for name, pair in found.items() if all(pair)}
+        bots, apps = (self.secrets(option) for option in OPTIONS)
+        return {name: (bots[name], apps[name]) for name in bots if name in apps}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -60,12 +56,6 @@ class SlackConfig(contract.ChannelConfig):
         for at, what in enumerate(OPTIONS):
             contract.check_distinct({name: pair[at] for name, pair in self.tokens().items()}, what)
         return self
-
-
-def _pair(section: SlackConfig | AccountConfig) -> tuple[str, str]:
-    tokens = (section.bot_token, section.app_token)
-    first, second = (contract.reveal(token).strip() for token in tokens)
-    return first, second
 
 
 def _create(config: Any) -> contract.Channel:

@@ -15,16 +15,17 @@ from cachetools import LRUCache, TTLCache
 from yarl import URL
 
 from adapters.slack import CHANNEL, PUBLIC_API, SlackConfig, inbound
-from adapters.slack.api import APPS, SOCKET, Api, Lacking, TokenRefused, lacks, waits
+from adapters.slack.api import APPS, SOCKET, Api, Lacking, TokenRefused, lacks
 from adapters.slack.inbound import REACTED, UNREACTED, Identity, Reason, number_in, thread_of
-from adapters.slack.send import MARK, UPLOAD, Sender, SlackDrafts
-from bot.channel import ChatType, Engine, Health, Inbound, Media, Reaction, reveal
+from adapters.slack.send import MARK, UPLOAD, Sender
+from bot.channel import Address, ChatType, Engine, Health, Inbound, Media, Piece, Reaction, reveal
+from bot.channel.kit import accounts
 from bot.channel.kit.client import download, session, why
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Intake, Where, listens, newest_chats
 from bot.channel.kit.json_access import Json, child, children, label, mapping, parse_json, text
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
-from bot.errors import ChannelError, SendRefused
+from bot.errors import ChannelError, SendLater, SendRefused
 
 FILES = "https://files.slack.com"
 MAX_FRAME = 4 << 20  # bytes of what the socket brings at once
@@ -50,43 +51,36 @@ class Pace:
     draft: float = 1.3  # between two edits of it; Slack takes some 50 a minute
 
 
-class Account:
+class Account(accounts.Account):
     """One app of the channel."""
 
     def __init__(
         self, name: str, config: SlackConfig, tokens: tuple[str, str], engine: Engine, pace: Pace
     ) -> None:
-        self._name, self._config, self._engine, self._pace = name, config, engine, pace
-        wait = "Slack brings them again"
-        self.supervisor = Supervisor(
-            CHANNEL, name, engine, waiting=wait, first=pace.first, longest=pace.longest
+        supervisor = Supervisor(
+            *(CHANNEL, name, engine),
+            waiting="Slack brings them again",
+            first=pace.first,
+            longest=pace.longest,
         )
+        calls = session(reveal(config.proxy))
+        super().__init__(supervisor, calls)
+        self._config, self._pace, self._calls = config, pace, calls
         self._token, self._app_token = tokens
-        self._session = session(reveal(config.proxy))
-        self._api = Api(self._token, config.api_root, self._session, self.supervisor)
-        spawn = self.supervisor.spawn
-        self.drafts = SlackDrafts(self._api, spawn, pace.draft_first, pace.draft)
-        self.sender = Sender(self._api, self.drafts)
-        self._intake = Intake[Json](self.supervisor, read=self._missed, store=self._store)
+        self._api = Api(self._token, config.api_root, calls, supervisor)
+        self.drafts = self._sender = Sender(self._api, supervisor, pace.draft_first, pace.draft)
+        self._intake = Intake[Json](supervisor, read=self._missed, store=self._store)
         self._private = frozenset(each.name for each in engine.commands("") if each.is_private)
         self.me = Identity()
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._known = TTLCache[str, Json](KNOWN, AN_HOUR)  # people and chats
         self._started = LRUCache[str, None](KNOWN)  # threads whose beginning is known
 
-    def start(self) -> None:
-        """Begin in a task of its own."""
-        self.supervisor.trouble("receiving", Health.STARTING)
-        self.supervisor.keep(f"{CHANNEL}/{self._name}", self._run)
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        return await self._sender.send(piece)
 
-    async def stop(self) -> None:
-        """Stop listening, wait for what is being stored, close the connections."""
-        self.supervisor.close()
-        self.drafts.close()
-        await self.supervisor.stop()
-        await self._session.close()
-
-    async def is_admin(self, sender: str) -> bool:
+    async def is_admin(self, address: Address, sender: str) -> bool:
         """True for an admin or owner of this workspace; a guest's own one does not count."""
         person = child(await self._api.quick("users_info", user=sender), "user")
         is_ours = text(person, "team_id") == (self.me.team or text(person, "team_id"))
@@ -100,8 +94,6 @@ class Account:
             Lacking: the app may not read files.
             SendRefused: it never will.
         """
-        if media.size > most:
-            raise SendRefused("this file is too large")
         root = self._config.api_root
         if not any(_lies_at(media.ref, each) for each in {FILES, root} - {PUBLIC_API}):
             raise SendRefused("the file does not lie at Slack")
@@ -111,7 +103,7 @@ class Account:
     async def _file(self, media: Media) -> AsyncGenerator[aiohttp.ClientResponse]:
         limits = aiohttp.ClientTimeout(total=UPLOAD, sock_connect=HELLO)
         headers = {"Authorization": f"Bearer {self._token}"}
-        call = self._session.get(media.ref, headers=headers, timeout=limits, allow_redirects=False)
+        call = self._calls.get(media.ref, headers=headers, timeout=limits, allow_redirects=False)
         async with call as response:
             # Who may not read a file is led or shown to the page to sign in.
             is_page = response.content_type == "text/html" != media.mime
@@ -123,7 +115,9 @@ class Account:
 
     # --- the connection --------------------------------------------------------------------------
 
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Listen on one node at a time."""
+
         def serve() -> Awaitable[None]:
             return self.supervisor.unless_stopped(self._serve())
 
@@ -132,7 +126,7 @@ class Account:
     def _end(self) -> None:
         """Forget what is another node's now."""
         self._intake.hold()
-        self.drafts.clear()
+        self._sender.clear()
 
     async def _serve(self) -> None:
         """Hand on what one connection after the other brings, until one ends by itself.
@@ -160,12 +154,12 @@ class Account:
         url = text(await self._api(SOCKET, app_token=self._app_token), "url")
         try:
             async with asyncio.timeout(HELLO):
-                socket = await self._session.ws_connect(url, heartbeat=BEAT, max_msg_size=MAX_FRAME)
+                socket = await self._calls.ws_connect(url, heartbeat=BEAT, max_msg_size=MAX_FRAME)
                 await socket.receive_str()  # hello
         except (aiohttp.ClientError, OSError, TypeError) as error:
             raise ConnectionError(why(error)) from None
         self._socket = socket
-        _log.info("slack.connected", account=self._name)
+        _log.info("slack.connected", account=self.name)
         return socket
 
     async def _heard(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
@@ -187,10 +181,10 @@ class Account:
         """Say why there is no connection; the seconds to wait, if the error is known."""
         if not isinstance(error, ChannelError):
             return None
-        wait = waits(error) or self._pace.first
+        wait = error.seconds if isinstance(error, SendLater) else self._pace.first
         if isinstance(error, TokenRefused | Lacking):
             wait = self._pace.rejected
-        _log.error("slack.connection.failed", account=self._name, error=str(error), retry_in=wait)
+        _log.error("slack.connection.failed", account=self.name, error=str(error), retry_in=wait)
         self.supervisor.trouble("receiving", Health.DOWN, str(error))
         return wait
 
@@ -223,12 +217,12 @@ class Account:
             raise
         except Exception as error:  # noqa: BLE001  # whatever it holds, the others must go on
             name = type(error).__name__
-            _log.warning("slack.event.unreadable", account=self._name, error=name)
+            _log.warning("slack.event.unreadable", account=self.name, error=name)
             found = "malformed"
         if isinstance(found, Inbound):
             await self.supervisor.receive(found)
         elif isinstance(found, Reaction):
-            await self.supervisor.engine.reacted(found)
+            await self.engine.reacted(found)
         else:
             self.supervisor.drop(found)
         await self._acknowledge(envelope)
@@ -270,7 +264,7 @@ class Account:
         person = child(await self._asked("users_info", user=sender), "user") if sender else {}
         kind = await self._kind(chat, sender, event)
         return replace(
-            Inbound(CHANNEL, self._name, chat, kind, sender, "", "", system_clock()),
+            Inbound(CHANNEL, self.name, chat, kind, sender, "", "", system_clock()),
             sender_name=inbound.name_of(person),
             locale=text(person, "locale")[:20],
             zone=text(person, "tz")[:64],
@@ -316,7 +310,7 @@ class Account:
     async def _begin(self) -> None:
         """Let messages in, after those that were missed."""
         seen = await self.supervisor.insist(
-            "last_seen.failed", lambda: self._engine.last_seen(CHANNEL, self._name)
+            "last_seen.failed", lambda: self.engine.last_seen(CHANNEL, self.name)
         )
         after = {chat: number_in(message) for chat, message in seen.items()}
         if newest := max(after.values(), default=0):
@@ -355,20 +349,20 @@ class Account:
 
     async def _pages(self, method: str, **where: Any) -> list[Json]:
         """The messages of a chat or thread, asked for until Slack answers; none if it refuses."""
-        backoff = self.supervisor.backoff()
-        while True:
-            try:
-                return children(await self._api(method, limit=MAX_MISSED, **where), "messages")
-            except ChannelError as error:
-                if (wait := waits(error)) is None:
-                    _log.info("slack.history.refused", account=self._name, error=str(error))
-                    return []
-                await self.supervisor.pause(wait or backoff.next())
+        try:
+            found = await self.supervisor.patiently(
+                lambda: self._api(method, limit=MAX_MISSED, **where)
+            )
+        except ChannelError as error:
+            _log.info("slack.history.refused", account=self.name, error=str(error))
+            return []
+        return children(found, "messages")
 
     async def _clean(self, chat: str, message: Json) -> None:
         """Take away a reply that was never finished."""
+        place = Address(CHANNEL, self.name, chat, thread_of(message))
         is_draft = text(message, "user") == self.me.id and text(message, "text").endswith(MARK)
-        if is_draft and not self.drafts.shows((chat, thread_of(message)), text(message, "ts")):
+        if is_draft and not self._sender.shows(place, text(message, "ts")):
             await self._api.quick("chat_delete", channel=chat, ts=text(message, "ts"))
 
 

@@ -16,7 +16,7 @@ from bot.channel import Health
 from bot.channel.kit.client import failure, why
 from bot.channel.kit.json_access import Json, label, mapping, text
 from bot.channel.kit.supervisor import Supervisor
-from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
+from bot.errors import ChannelError, SendRefused, SendTransient, SendUnreachable
 
 APPS: Final = "https://api.slack.com/apps"
 PATIENCE, QUICK = 30.0, 3.0  # seconds for an answer; for what a message can do without
@@ -116,10 +116,3 @@ def _meant(response: Any, method: str) -> ChannelError:
     return (SendUnreachable if _AWAY.fullmatch(code) else SendRefused)(
         f"Slack refuses this ({code})"
     )
-
-
-def waits(error: ChannelError) -> float | None:
-    """Seconds until a call may work, 0 when nobody knows how many; None when it never will."""
-    if isinstance(error, SendLater):
-        return error.seconds
-    return 0.0 if isinstance(error, SendTransient) else None

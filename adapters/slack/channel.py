@@ -10,43 +10,47 @@ from typing import TYPE_CHECKING
 
 from adapters.slack import CHANNEL, OPTIONS, SlackConfig
 from bot import channel, errors
+from bot.channel.kit.accounts import Account, AccountChannel
 from bot.channel.kit.client import session
 from bot.channel.kit.json_access import label, text
-from bot.channel.kit.supervisor import Accounts
 from bot.channel.kit.text import numbered, seen, split
 
 if TYPE_CHECKING:
-    from adapters.slack.account import Account, Pace
+    from adapters.slack.account import Pace
 
 LIMIT = 4000  # characters of one message; Slack renders at most 12 000 of Markdown
 
 
-class Slack(channel.Channel):
+class Slack(AccountChannel[Account]):
     """Direct messages, channels and threads in Slack, with one or more apps."""
 
-    name = CHANNEL
+    name, title = CHANNEL, "Slack"
     capabilities = channel.Capabilities(
         max_length=LIMIT, drafts=True, buttons=True, attachments=True, files=True
     )
 
     def __init__(self, config: SlackConfig, pace: Pace | None = None) -> None:
+        super().__init__()
         self._config, self._pace = config, pace
-        self._accounts: Accounts[Account] = Accounts(CHANNEL, "Slack")
 
     async def start(self, engine: channel.Engine) -> None:
         """Begin to listen with every account that is complete."""
         tokens = self._config.tokens()
         missing = self._config.accounts.keys() - tokens.keys()
-        self._accounts.lack(engine, missing, "This account lacks a bot token or an app token.")
+        self.lack(engine, missing, "This account lacks a bot token or an app token.")
         if not _is_installed():
-            words = f"Slack's SDK is not installed: {channel.installing(CHANNEL)}"
-            return self._accounts.lack(engine, tokens, words)
+            self.lack(
+                engine, tokens, f"Slack's SDK is not installed: {channel.installing(CHANNEL)}"
+            )
+            return
         module = await asyncio.to_thread(import_module, "adapters.slack.account")
-        for name, pair in tokens.items():
-            config, pace = self._config.account(name), self._pace or module.Pace()
-            self._accounts[name] = module.Account(name, config, pair, engine, pace)
-            self._accounts[name].start()
-        return None
+        pace = self._pace or module.Pace()
+        await self.start_all(
+            {
+                name: module.Account(name, self._config.account(name), pair, engine, pace)
+                for name, pair in tokens.items()
+            }
+        )
 
     def render(self, outbound: channel.Outbound) -> Sequence[channel.Piece]:
         """A text, which Slack renders itself, and its files; see `Channel.render`."""
@@ -54,27 +58,6 @@ class Slack(channel.Channel):
         if outbound.attachments:
             made.append(channel.Piece(outbound, "", attachments=outbound.attachments))
         return numbered(made)
-
-    async def send(self, piece: channel.Piece) -> str:
-        """Send one message; see `Channel.send`."""
-        return await self._accounts.named(piece.address).sender.send(piece)
-
-    async def draft(self, address: channel.Address, draft_id: str, text: str) -> None:
-        """Show a reply while it is being written; an empty text takes it away."""
-        account = self._accounts.get(address.account)
-        if account is not None and not account.supervisor.stopping.is_set():
-            place = address.chat, address.thread
-            await account.drafts.show(place, draft_id, text)
-            await account.drafts.shown(place)
-
-    async def fetch(self, address: channel.Address, media: channel.Media, most: int) -> bytes:
-        """The bytes of what came with a message; see `Channel.fetch`."""
-        return await self._accounts.named(address).fetch(media, most)
-
-    async def is_admin(self, address: channel.Address, sender: str) -> bool:
-        """True if a person is an admin of the workspace."""
-        account = self._accounts.get(address.account)
-        return account is not None and await account.is_admin(sender)
 
     async def examine(self) -> Sequence[channel.Finding]:
         """What is right and wrong with every app; see `Channel.examine`."""
@@ -119,10 +102,6 @@ class Slack(channel.Channel):
                 return label(text(await api("auth_test"), "user"))
             await api(module.SOCKET, app_token=token)
             return "Socket Mode"
-
-    async def stop(self) -> None:
-        """Stop listening, wait for what is being stored, close the connections."""
-        await asyncio.gather(*(account.stop() for account in self._accounts.take()))
 
 
 def _is_installed() -> bool:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import replace
 
-import structlog
-
-from adapters.slack.api import Api, waits
+from adapters.slack.api import Api
 from adapters.slack.inbound import private_to
-from bot.channel import Button, Piece
-from bot.channel.kit.drafts import Draft, Drafts
+from bot.channel import Address, Button, Piece
+from bot.channel.kit.drafts import Draft, MessageDrafts, MessageGone
 from bot.channel.kit.json_access import Json, child, text
-from bot.channel.kit.text import closed, written_in
-from bot.errors import ChannelError, SendRefused, SendUnreachable
+from bot.channel.kit.supervisor import Supervisor
+from bot.channel.kit.text import closed, file_name, written_in
+from bot.errors import SendRefused, SendUnreachable
 
 UPLOAD = 120.0  # seconds for the files of a message
 SHOWN = 3000  # characters that are shown before the reply is finished
@@ -25,67 +24,36 @@ _WHY_HERE = {
     "en": "*You asked in a channel. It cannot be shown to you alone there, so it is here.*",
     "zh": "*这是你在频道里要的。那里不能只给你一个人看，所以发在这里。*",
 }
-_log = structlog.get_logger()
-
-Place = tuple[str, str]  # chat and thread
 
 
-class SlackDrafts(Drafts[Place]):
-    """Replies while they are being written: one message, edited at the pace that Slack allows."""
+class Sender(MessageDrafts):
+    """Sends the messages of one account: finished ones, and one while it is being written."""
 
-    def __init__(self, api: Api, spawn: Any, first: float, every: float) -> None:
-        super().__init__(spawn, first)
-        self._api, self._every = api, every
+    def __init__(self, api: Api, supervisor: Supervisor, first: float, every: float) -> None:
+        super().__init__(supervisor, first, every)
+        self._api = api
 
-    async def remove(self, draft: Draft[Place]) -> None:
-        """Take away what shows of a draft."""
-        await self._api.quick("chat_delete", channel=draft.place[0], ts=draft.message)
-
-    async def put(self, draft: Draft[Place]) -> float:
-        """Show a draft; see `Drafts.put`."""
+    async def write(self, draft: Draft[Address]) -> None:
+        """Show a draft; see `MessageDrafts.write`."""
         body = message(f"{closed(draft.text[:SHOWN])} {MARK}")
         body["text"] += MARK
-        try:
-            draft.message = await post(self._api, draft.place, body, draft.message)
-        except ChannelError as error:
-            wait = waits(error)
-            draft.is_dead = wait is None  # no later step will fare better
-            _log.info("slack.draft.failed", error=str(error))
-            return max(self._every, wait or 0.0)
-        return self._every
+        draft.message = await self._post(draft.place, body, draft.message)
 
-
-class Sender:
-    """Sends the messages of one account."""
-
-    def __init__(self, api: Api, drafts: SlackDrafts) -> None:
-        self._api, self._drafts = api, drafts
+    async def delete(self, place: Address, message: str) -> None:
+        """Delete a message; see `MessageDrafts.delete`."""
+        await self._api("chat_delete", channel=place.chat, ts=message)
 
     async def send(self, piece: Piece) -> str:
-        """Send one message, and the files that come with it; its id.
-
-        Raises:
-            SendLater, SendTransient: it may work later.
-            SendUnreachable, SendRefused: Slack does not deliver this.
-        """
-        place, body = (piece.address.chat, piece.address.thread), message(piece.text, piece.buttons)
+        """Send one message, and the files that come with it; see `Channel.send`."""
+        place, body = piece.address, message(piece.text, piece.buttons)
         person = private_to(piece.whole.reply_to)
         if piece.attachments:
-            return await self._upload(piece, place, person)
+            return await self._upload(piece, person)
         if person:
             return await self._alone(person, piece, body)
-        draft = await self._drafts.take(place, piece.draft) if piece.draft else None
-        try:
-            if draft is not None:
-                try:
-                    return await post(self._api, place, body, draft.message)
-                except SendRefused as error:
-                    if "message_not_found" not in str(error):
-                        raise
-            return await post(self._api, place, body)
-        except ChannelError:
-            self._drafts.leave(draft)  # for the next try
-            raise
+        return await self.finish(
+            piece, lambda stamp: self._post(place, body, stamp), lambda: self._post(place, body)
+        )
 
     async def _alone(self, person: str, piece: Piece, body: Json) -> str:
         """Answer in a room so that one person sees it; where that is impossible, in their chat."""
@@ -96,31 +64,41 @@ class Sender:
         except SendUnreachable:
             # A button would be pressed in another conversation than the one it is about.
             why = "" if piece.index else f"{_WHY_HERE[written_in(piece.text)]}\n\n"
-            return await post(self._api, (person, ""), message(why + piece.text))
+            return await self._post(
+                replace(piece.address, chat=person, thread=""), message(why + piece.text)
+            )
 
-    async def _upload(self, piece: Piece, place: Place, person: str) -> str:
+    async def _upload(self, piece: Piece, person: str) -> str:
+        chat, thread = piece.address.chat, piece.address.thread
         if person:
             opened = await self._api("conversations_open", users=person)
-            place = text(child(opened, "channel"), "id"), ""
-        names = [
-            re.sub(r"[^\w.+()-]", "_", file.name)[-100:] or "file" for file in piece.attachments
-        ]
+            chat, thread = text(child(opened, "channel"), "id"), ""
         files = [
-            {"content": file.data, "filename": name, "title": name}
-            for file, name in zip(piece.attachments, names, strict=True)
+            {"content": file.data, "filename": (name := file_name(file)), "title": name}
+            for file in piece.attachments
         ]
-        where = {"channel": place[0], "thread_ts": place[1] or None}
+        where = {"channel": chat, "thread_ts": thread or None}
         await self._api("files_upload_v2", patience=UPLOAD, file_uploads=files, **where)
         return f"files-{piece.id}"
 
+    async def _post(self, place: Address, body: Json, stamp: str = "") -> str:
+        """Send a message, or put it in place of the one with this `stamp`; its id.
 
-async def post(api: Api, place: Place, body: Json, stamp: str = "") -> str:
-    """Send a message, or put it in place of the one with this `stamp`; its id."""
-    if stamp:
-        return text(await api("chat_update", channel=place[0], ts=stamp, **body), "ts")
-    where = {"channel": place[0], "thread_ts": place[1] or None}
-    sent = await api("chat_postMessage", unfurl_links=False, unfurl_media=False, **where, **body)
-    return text(sent, "ts") or "sent"
+        Raises:
+            MessageGone: there is none with this stamp.
+        """
+        if stamp:
+            try:
+                edited = await self._api("chat_update", channel=place.chat, ts=stamp, **body)
+            except SendRefused as error:
+                if "message_not_found" not in str(error):
+                    raise
+                raise MessageGone from None
+            return text(edited, "ts")
+        where = {"channel": place.chat, "thread_ts": place.thread or None}
+        more = {"unfurl_links": False, "unfurl_media": False}
+        sent = await self._api("chat_postMessage", **more, **where, **body)
+        return text(sent, "ts") or "sent"
 
 
 def message(words: str, buttons: tuple[Button, ...] = ()) -> Json:

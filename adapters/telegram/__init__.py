@@ -84,17 +84,13 @@ class TelegramConfig(ChannelConfig):
         description="More bots by id; each needs its own token, the rest is inherited.",
     )
 
-    def tokens(self) -> dict[str, SecretStr]:
+    def tokens(self) -> dict[str, str]:
         """The token of every account that has one; the top-level token is account "default"."""
-        found = {DEFAULT_ACCOUNT: self.token}
-        for name, account in self.accounts.items():
-            # A bot without a token of its own must not poll with another bot's.
-            found[name] = account.token or (self.token if name == DEFAULT_ACCOUNT else None)
-        return {name: token for name, token in found.items() if token and reveal(token)}
+        return self.secrets("token")
 
     @model_validator(mode="after")
     def _accounts_differ(self) -> Self:
-        check_distinct({name: reveal(token) for name, token in self.tokens().items()}, "token")
+        check_distinct(self.tokens(), "token")
         return self
 
     @model_validator(mode="after")

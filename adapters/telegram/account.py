@@ -4,37 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
+from urllib.parse import quote
 
 import aiohttp
 import structlog
+from cachetools import TTLCache
+from telegram.constants import ReactionEmoji
 from telegram.error import Conflict, InvalidToken, RetryAfter, TelegramError
 
-from adapters.telegram import TelegramConfig
-from adapters.telegram.api import READ_TIMEOUT, Json, LeanBot, reason
-from adapters.telegram.drafts import TelegramDrafts
-from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, Membership, update_id
-from adapters.telegram.send import Allowance, Fetcher, Members, Sender, failure
-from adapters.telegram.updates import Presses, Updates
-from bot.channel import Command, Engine, Health
+from adapters.telegram import TelegramConfig, webhook_url
+from adapters.telegram.api import READ_TIMEOUT, AiohttpRequest, Json, LeanBot, failure, reason
+from adapters.telegram.inbound import ALLOWED_UPDATES, CHANNEL, Identity, update_id
+from adapters.telegram.message import chat_id
+from adapters.telegram.send import Sender
+from adapters.telegram.updates import Updates
+from bot.channel import Address, Command, Engine, Health, Media, Piece, reveal
+from bot.channel.kit import accounts
+from bot.channel.kit.client import download
+from bot.channel.kit.json_access import integer, mapping, text
 from bot.channel.kit.reassembly import Patience
-from bot.channel.kit.supervisor import Stopped, Supervisor
-from bot.errors import SendLater, StorageError
+from bot.channel.kit.supervisor import Supervisor
+from bot.errors import SendLater, SendRefused, StorageError
 
 BATCH = 100  # updates one poll may bring; Telegram's maximum
 MAX_COMMANDS = 100  # Telegram's limits of a menu
 MAX_DESCRIPTION = 256
+MAX_DOWNLOAD = 20_000_000  # bytes; Telegram's limit for bots
+FILE_TIMEOUT = 60.0  # seconds for one file
+REMEMBERED, ADMIN_KEPT = 4096, 300.0  # answers to who looks after a group, and seconds
 PRIVACY = (
     "Privacy mode is on, so in groups it gets only commands, mentions and replies. "
     "@BotFather's /setprivacy changes that; then add it to the group again."
 )
+# What may stand below a message; some of these signs people also write with a selector.
+_SELECTOR = "\ufe0f"
+_REACTIONS = {emoji.value.replace(_SELECTOR, ""): emoji.value for emoji in ReactionEmoji}
 _COMMAND_NAME = re.compile(r"[a-z0-9_]{1,32}")
 _LANGUAGE = re.compile(r"[a-z]{2}")
 
 _log = structlog.get_logger()
+
+Menus = Mapping[str, Sequence[Command]]  # by language
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ class Pace(Patience):
     draft: float = 1.0  # between two changes of it
 
 
-class Account(ABC):
+class Account(accounts.Account):
     """One bot of the channel; subclasses say how its messages arrive."""
 
     def __init__(
@@ -64,60 +78,89 @@ class Account(ABC):
         pace: Pace,
         listening: asyncio.Event,
     ) -> None:
-        self.name = name
-        self.config = config
-        self.listening = listening  # set once webhooks can come
-        self.supervisor = Supervisor(
-            CHANNEL,
-            name,
-            engine,
+        supervisor = Supervisor(
+            *(CHANNEL, name, engine),
             waiting="they wait at Telegram",
             first=pace.first,
             longest=pace.longest,
         )
+        super().__init__(supervisor)
+        self.config = config
+        self.listening = listening  # set once webhooks can come
         self.bot = LeanBot(token, config.api_root, session)
-        allowance = Allowance()
-        self.fetcher = Fetcher(self.bot, config.api_root, session)
-        self.members = Members(name, self._call)
-        self.drafts = TelegramDrafts(
-            account=name,
-            engine=engine,
-            call=self._call,
-            spawn=self.supervisor.spawn,
-            allowance=allowance,
-            first=pace.draft_first,
-            every=pace.draft,
-        )
-        self.sender = Sender(self.bot, allowance, self.drafts)
+        self.drafts = self.sender = Sender(self.bot, supervisor, pace.draft_first, pace.draft)
+        self._root, self._files = config.api_root.rstrip("/"), AiohttpRequest(session)
+        self._admins = TTLCache[tuple[str, str], bool](REMEMBERED, ADMIN_KEPT)
         # A token begins with the bot's id; the username comes with the first answer.
         own = token.partition(":")[0]
         me = Identity(int(own) if own.isdecimal() else 0)
-        self.updates = Updates(
-            self.supervisor,
-            me=me,
-            presses=Presses(name, self._call, self.supervisor.spawn),
-            hear=self.drafts.hear,
-            member=self._member,
-            patience=pace,
-        )
+        self.updates = Updates(supervisor, me=me, sender=self.sender, patience=pace)
         self.backoff = self.supervisor.backoff()
         self.pace = pace
-        self._menus: dict[str, Sequence[Command]] = {}
+        self._menus: Menus = {}
         self._published = True
         self._online = False
 
-    def start(self) -> None:
-        """Begin in a task of its own."""
-        self.supervisor.trouble("receiving", Health.STARTING)
-        self.supervisor.keep(f"{CHANNEL}/{self.name}", self.run)
+    @property
+    def link(self) -> str:
+        """The address of its chat."""
+        name = self.updates.me.username
+        return f"https://t.me/{name}" if name else ""
 
-    async def stop(self) -> None:
-        """Give up what waits for Telegram, and wait for what is being stored."""
-        self.supervisor.close()
-        self.drafts.close()
-        await self.supervisor.stop()
+    async def start(self) -> None:
+        """Begin, with the replies that an earlier run left unfinished."""
+        await self.sender.recall()
+        await super().start()
 
-    def publish(self, menus: dict[str, Sequence[Command]]) -> None:
+    async def send(self, piece: Piece) -> str:
+        """Send one message; see `Channel.send`."""
+        return await self.sender.send(piece)
+
+    async def fetch(self, media: Media, most: int) -> bytes:
+        """The bytes of what came with a message; see `Channel.fetch`."""
+        if not media.ref:
+            raise SendRefused("this file has no handle")
+        found = mapping(await self.bot.told("getFile", {"file_id": media.ref}))
+        path = text(found, "file_path")
+        if not path or path.startswith("/") or ".." in path.split("/"):
+            # A server of one's own that runs with --local names a file on its own disk.
+            raise SendRefused("Telegram does not say where this file is")
+        most = min(most, MAX_DOWNLOAD)
+        if max(media.size, integer(found, "file_size") or 0) > most:
+            raise SendRefused("this file is too large")
+        url = f"{self._root}/file/bot{self.bot.token}/{quote(path)}"
+        return await download(self._files.get(url, FILE_TIMEOUT), most, "Telegram")
+
+    async def typing(self, address: Address) -> None:
+        """Show "typing…" in a chat."""
+        parameters: Json = {"chat_id": chat_id(address.chat), "action": "typing"}
+        if address.thread.isdecimal():  # here also that of the general topic
+            parameters["message_thread_id"] = int(address.thread)
+        await self.bot.told("sendChatAction", parameters)
+
+    async def react(self, address: Address, message_id: str, emoji: str) -> None:
+        """Put one of the signs Telegram allows below a message."""
+        number = message_id.partition(":")[0]
+        sign = _REACTIONS.get(emoji.replace(_SELECTOR, ""), "")
+        if number.isdecimal() and (sign or not emoji):
+            signs = [{"type": "emoji", "emoji": sign}] if sign else []
+            where: Json = {"chat_id": chat_id(address.chat), "message_id": int(number)}
+            await self.bot.told("setMessageReaction", where | {"reaction": signs})
+
+    async def is_admin(self, address: Address, sender: str) -> bool:
+        """True for an admin of a group; see `Channel.is_admin`."""
+        if sender == address.chat:
+            return True  # a direct chat is one's own, and only admins speak as their group
+        if not address.chat.startswith("-") or not sender.isdecimal():
+            return False
+        key = address.chat, sender
+        if key not in self._admins:
+            asked: Json = {"chat_id": chat_id(address.chat), "user_id": int(sender)}
+            member = mapping(await self.sender.call("getChatMember", asked))
+            self._admins[key] = text(member, "status") in {"creator", "administrator"}
+        return self._admins[key]
+
+    def publish(self, menus: Menus) -> None:
         """Register the commands as soon as there is a connection."""
         self._menus = menus
         self._published = False
@@ -125,10 +168,6 @@ class Account(ABC):
             self.supervisor.spawn(self._publish())
 
     # --- for the two ways of receiving -----------------------------------------------------------
-
-    @abstractmethod
-    async def run(self) -> None:
-        """Have `serve` connect and receive until the channel stops."""
 
     @abstractmethod
     async def prepare(self) -> None:
@@ -216,16 +255,6 @@ class Account(ABC):
     def _report(self, health: Health, detail: str) -> None:
         self.supervisor.trouble("receiving", health, detail)
 
-    def _member(self, change: Membership) -> None:
-        """The bot was added to a chat, taken out of it, or blocked."""
-        _log.info(
-            "telegram.membership",
-            account=self.name,
-            chat_type=change.chat_type,
-            chat=change.chat if change.chat_type != "direct" else "",
-            status=change.status,
-        )
-
     # --- the menu of commands --------------------------------------------------------------------
 
     async def _publish(self) -> None:
@@ -241,17 +270,6 @@ class Account(ABC):
                 _log.warning("telegram.menu.failed", account=self.name, error=said)
                 return
 
-    async def _call(self, method: str, parameters: Json) -> Any:
-        """Call a method of the Bot API, unless the channel stops.
-
-        Raises:
-            TelegramError: as the call, or the channel stops.
-        """
-        try:
-            return await self.supervisor.unless_stopped(self.bot.call(method, parameters))
-        except Stopped:
-            raise TelegramError("the channel stops") from None
-
 
 class PollingAccount(Account):
     """A bot that asks Telegram for its messages.
@@ -265,7 +283,7 @@ class PollingAccount(Account):
 
     async def run(self) -> None:
         """Poll on one node at a time."""
-        begin = self.drafts.recall
+        begin = self.sender.recall
         await self.supervisor.listen(self.serve, self.failed, begin=begin, end=self._end)
 
     async def resume(self) -> None:
@@ -275,7 +293,7 @@ class PollingAccount(Account):
         """Forget what is another one's now; what that leaves is known by what it kept."""
         self._offset, self._held, self._probing, self._online = 0, 0.0, False, False
         self.updates.forget()
-        self.drafts.clear()
+        self.sender.clear()
 
     async def prepare(self) -> None:
         """Take away a webhook of an earlier run: Telegram refuses polls while there is one."""
@@ -322,7 +340,20 @@ class PollingAccount(Account):
         return cast("list[object]", result)
 
 
-def menu_pages(menus: dict[str, Sequence[Command]]) -> dict[str, list[tuple[str, str]]]:
+async def set_webhook(bot: LeanBot, config: TelegramConfig, name: str) -> None:
+    """Tell Telegram where to bring an account's updates.
+
+    Raises:
+        TelegramError: it does not take it.
+    """
+    await bot.set_webhook(
+        webhook_url(config, name),
+        allowed_updates=ALLOWED_UPDATES,
+        secret_token=reveal(config.webhook_secret),
+    )
+
+
+def menu_pages(menus: Menus) -> dict[str, list[tuple[str, str]]]:
     """Menus as Telegram takes them: two-letter languages, valid names, short descriptions."""
     pages: dict[str, list[tuple[str, str]]] = {}
     for tag, commands in menus.items():

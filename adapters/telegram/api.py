@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import logging
@@ -16,13 +17,29 @@ os.environ.setdefault("PTB_TIMEDELTA", "1")
 import aiohttp
 import orjson
 from telegram import Bot
-from telegram.error import NetworkError, TelegramError, TimedOut
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    Forbidden,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+    TimedOut,
+)
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from bot.channel.kit.client import session as client_session
 from bot.channel.kit.client import why
 from bot.channel.kit.json_access import Json, parse_json
+from bot.errors import (
+    ChannelError,
+    ChatMoved,
+    SendLater,
+    SendRefused,
+    SendTransient,
+    SendUnreachable,
+)
 
 # At debug level the SDK logs addresses with the token in them, and whole messages.
 logging.getLogger("telegram").setLevel(logging.INFO)
@@ -34,6 +51,7 @@ CONNECTIONS = 512  # at once, for all accounts together
 MAX_REASON = 200  # characters of Telegram's words that are passed on
 
 _PAYLOAD = ". Parsing the server response"  # before the SDK quotes an answer it cannot read
+_TOO_LARGE = re.compile(r"entity too large|\(413\)", re.IGNORECASE)
 _TOKEN = re.compile(r"\d{3,20}:[A-Za-z0-9_-]{20,}")
 
 
@@ -47,6 +65,26 @@ def redact(text: str, token: str = "") -> str:
 def reason(error: TelegramError, token: str) -> str:
     """What an SDK error says, fit for a log: no token, and no page some proxy answered with."""
     return redact(error.message.partition(_PAYLOAD)[0], token)[:MAX_REASON]
+
+
+_AWAY = re.compile("chat not found|not enough rights|CHAT_WRITE_FORBIDDEN", re.IGNORECASE)
+
+
+def failure(error: TelegramError, token: str = "") -> ChannelError:
+    """The error of the contract that an SDK error stands for; its message has no token."""
+    if isinstance(error, RetryAfter):
+        wait = error.retry_after
+        return SendLater(wait.total_seconds() if isinstance(wait, dt.timedelta) else float(wait))
+    if isinstance(error, ChatMigrated):
+        return ChatMoved(str(error.new_chat_id))
+    message = f"Telegram: {reason(error, token)}"
+    # BadRequest is a NetworkError to the SDK, as is 413, but asking again will not help.
+    if isinstance(error, Forbidden) or _AWAY.search(message):  # blocked, taken out, never begun
+        return SendUnreachable(message)
+    if isinstance(error, BadRequest) or _TOO_LARGE.search(message):
+        return SendRefused(message)
+    # A rejected token or a second poller is the operator's to mend; the message waits for that.
+    return SendTransient(message)
 
 
 def new_session(proxy: str = "") -> aiohttp.ClientSession:
@@ -169,6 +207,19 @@ class LeanBot(Bot):
             return await self._post(method, parameters, read_timeout=read_timeout)
         except KeyError:  # from the SDK, about an answer that says neither result nor error
             raise TelegramError("Invalid server response") from None
+
+    async def told(
+        self, method: str, parameters: Json, *, read_timeout: float = READ_TIMEOUT
+    ) -> Any:
+        """Do as `call` does, with the errors of the contract.
+
+        Raises:
+            ChannelError: it was not done; no message has the token in it.
+        """
+        try:
+            return await self.call(method, parameters, read_timeout=read_timeout)
+        except TelegramError as error:
+            raise failure(error, self.token) from None
 
 
 def _body(data: RequestData | None) -> tuple[bytes | aiohttp.FormData | None, str]:

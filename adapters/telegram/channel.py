@@ -3,48 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
-import structlog
-from telegram.constants import ReactionEmoji
-from telegram.error import TelegramError
+from telegram.error import (
+    BadRequest,
+    ChatMigrated,
+    InvalidToken,
+    NetworkError,
+    RetryAfter,
+    TelegramError,
+    TimedOut,
+)
 
-from adapters.telegram import TelegramConfig
-from adapters.telegram.account import Account, Pace, PollingAccount
-from adapters.telegram.api import new_session
+from adapters.telegram import TelegramConfig, webhook_url
+from adapters.telegram.account import (
+    Account,
+    Menus,
+    Pace,
+    PollingAccount,
+    menu_pages,
+    set_webhook,
+)
+from adapters.telegram.api import LeanBot, new_session, reason, redact
 from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.render import LIMIT, messages
 from bot.channel import (
-    Address,
     Capabilities,
-    Channel,
-    Command,
     Engine,
     Finding,
-    Media,
     Outbound,
     Piece,
     Trial,
     reveal,
 )
-from bot.channel.kit.supervisor import Accounts
+from bot.channel.kit.accounts import AccountChannel
+from bot.channel.kit.json_access import Json, children, integer, label, mapping, text
+from bot.errors import ChannelError
 
 if TYPE_CHECKING:
     from adapters.telegram.webhook import TelegramWebhook
 
-# What may stand below a message; some of these signs people also write with a selector.
-_SELECTOR = "\ufe0f"
-_REACTIONS = {emoji.value.replace(_SELECTOR, ""): emoji.value for emoji in ReactionEmoji}
 
-_log = structlog.get_logger()
+# First match wins: the SDK counts what was answered to a request as a fault of the network.
+_WHY: Final[tuple[tuple[type[TelegramError], Trial], ...]] = (
+    (BadRequest, Trial("strange")),
+    (RetryAfter, Trial("busy")),
+    (TimedOut, Trial("slow")),
+    (NetworkError, Trial("unreachable")),
+)
 
 
-class Telegram(Channel):
+class Telegram(AccountChannel[Account]):
     """Direct chats, groups and channels in Telegram, with one or more bots."""
 
-    name = CHANNEL
+    name, title = CHANNEL, "Telegram"
     capabilities = Capabilities(
         max_length=LIMIT,
         length_unit="utf16",
@@ -59,73 +73,25 @@ class Telegram(Channel):
     )
 
     def __init__(self, config: TelegramConfig, pace: Pace | None = None) -> None:
-        self._config = config
-        self._pace = pace or Pace()
-        self._accounts: Accounts[Account] = Accounts(CHANNEL, "Telegram")
-        self._menus: dict[str, Sequence[Command]] = {}
+        super().__init__()
+        self._config, self._pace = config, pace or Pace()
         self._session: aiohttp.ClientSession | None = None
         self._listening = asyncio.Event()
         self._webhooks: TelegramWebhook | None = None
 
     async def start(self, engine: Engine) -> None:
         """Begin to receive with every account that has a token."""
-        self._session = new_session(reveal(self._config.proxy))
+        self._session = session = new_session(reveal(self._config.proxy))
         tokens = self._config.tokens()
         missing = self._config.accounts.keys() - tokens.keys()
-        self._accounts.lack(engine, missing, "This account has no token.")
-        for name, token in tokens.items():
-            self._accounts[name] = self._account(name, reveal(token), engine)
-        self._serve()
-        for account in self._accounts.values():
-            await account.drafts.recall()
-            account.publish(self._menus)
-            account.start()
+        self.lack(engine, missing, "This account has no token.")
+        made = {name: self._account(name, token, engine, session) for name, token in tokens.items()}
+        self._serve(made)
+        await self.start_all(made)
 
     def render(self, outbound: Outbound) -> Sequence[Piece]:
         """A text with Telegram's entities, and its files; see `Channel.render`."""
         return messages(outbound)
-
-    async def send(self, piece: Piece) -> str:
-        """Send one message; see `Channel.send`."""
-        return await self._accounts.named(piece.address).sender.send(piece)
-
-    async def typing(self, address: Address) -> None:
-        """Show "typing…" in a chat, if that works."""
-        account = self._accounts.get(address.account)
-        if account is None:
-            return
-        try:
-            await account.sender.typing(address.chat, address.thread)
-        except TelegramError as error:
-            _log.debug("telegram.typing.failed", error=type(error).__name__)
-
-    async def draft(self, address: Address, draft_id: str, text: str) -> None:
-        """Show a reply that is being written, and wait until it shows; see `Channel.draft`."""
-        account = self._accounts.get(address.account)
-        if account is not None and not account.supervisor.stopping.is_set():
-            await account.drafts.show(address, draft_id, text)
-            await account.drafts.shown(address)
-
-    async def react(self, address: Address, message_id: str, emoji: str) -> None:
-        """Put one of the signs Telegram allows below a message, if that works."""
-        account = self._accounts.get(address.account)
-        number = message_id.partition(":")[0]
-        sign = _REACTIONS.get(emoji.replace(_SELECTOR, ""), "")
-        if account is None or not number.isdecimal() or (emoji and not sign):
-            return
-        try:
-            await account.sender.react(address.chat, number, sign)
-        except TelegramError as error:
-            _log.debug("telegram.reaction.failed", error=type(error).__name__)
-
-    async def fetch(self, address: Address, media: Media, most: int) -> bytes:
-        """The bytes of what came with a message; see `Channel.fetch`."""
-        return await self._accounts.named(address).fetcher.fetch(media, most)
-
-    async def is_admin(self, address: Address, sender: str) -> bool:
-        """Whether a person is an admin of a group; see `Channel.is_admin`."""
-        account = self._accounts.get(address.account)
-        return account is not None and await account.members.is_admin(address, sender)
 
     async def heard(self, body: str) -> None:
         """A node was brought something for this account that is not whole; see `Channel.heard`."""
@@ -133,49 +99,64 @@ class Telegram(Channel):
         if account is not None:
             account.supervisor.spawn(account.resume())
 
-    async def publish_commands(self, menus: dict[str, Sequence[Command]]) -> None:
-        """Register the commands with every bot; one that is not connected does it then."""
-        self._menus = menus
-        for account in self._accounts.values():
-            account.publish(menus)
-
     async def examine(self) -> Sequence[Finding]:
         """What is right and wrong with every bot: its token, its privacy in groups, its menu."""
-        from adapters.telegram.doctor import examine  # noqa: PLC0415  # only `doctor` needs it
-
-        return await examine(self._config, self._menus)
+        tokens = self._config.tokens()
+        found = [
+            Finding.of("error", "telegram.no_token", name)
+            for name in self._config.accounts
+            if name not in tokens
+        ]
+        async with new_session(reveal(self._config.proxy)) as session:
+            for name, token in tokens.items():
+                section = self._config.account(name)
+                bot = LeanBot(token, section.api_root, session)
+                found += await _findings(bot, name, section, self._menus)
+        return found
 
     async def register(self) -> None:
         """Register webhooks and commands with every bot; see `Channel.register`."""
-        from adapters.telegram.doctor import register  # noqa: PLC0415  # only `doctor` needs it
-
-        await register(self._config, self._menus)
-
-    def invitation(self, account: str) -> str:
-        """The address of its chat; see `Channel.invitation`."""
-        found = self._accounts.get(account)
-        name = found.updates.me.username if found is not None else ""
-        return f"https://t.me/{name}" if name else ""
+        async with new_session(reveal(self._config.proxy)) as session:
+            for name, token in self._config.tokens().items():
+                section = self._config.account(name)
+                bot = LeanBot(token, section.api_root, session)
+                try:
+                    if section.mode == "webhook":
+                        await set_webhook(bot, section, name)
+                    for language, commands in menu_pages(self._menus).items():
+                        await bot.set_my_commands(commands, language_code=language or None)
+                except TelegramError as error:
+                    raise ChannelError(f"Telegram ({name}): {reason(error, token)}") from error
 
     async def tried(self, option: str) -> Trial:
-        """What Telegram says of a secret; see `Channel.tried`."""
-        from adapters.telegram.doctor import tried  # noqa: PLC0415  # only a trial needs it
-
-        return await tried(self._config, option)
+        """What Telegram says of a secret; a webhook's is nobody's to judge."""
+        if option != "token":
+            return Trial("untried")
+        async with new_session(reveal(self._config.proxy)) as session:
+            token = reveal(self._config.token).strip()
+            try:
+                bot = LeanBot(token, self._config.api_root, session)
+                me = mapping(await bot.call("getMe", {}))
+            except InvalidToken:
+                return Trial("refused")
+            except TelegramError as error:
+                found = (trial for kind, trial in _WHY if isinstance(error, kind))
+                return next(found, Trial("strange"))
+        username = label(text(me, "username"))
+        return Trial("known", f"@{username}") if username else Trial("strange")
 
     async def stop(self) -> None:
         """Stop receiving, wait for what is being stored, close the connections."""
         if self._webhooks is not None:
             await self._webhooks.stop()
-        await asyncio.gather(*(account.stop() for account in self._accounts.take()))
+        await super().stop()
         if self._session is not None:
             await self._session.close()
 
-    def _account(self, name: str, token: str, engine: Engine) -> Account:
-        section = self._config.account(name)
-        if self._session is None:
-            raise TypeError("accounts exist only once the channel starts")
-        kind = PollingAccount
+    def _account(
+        self, name: str, token: str, engine: Engine, session: aiohttp.ClientSession
+    ) -> Account:
+        section, kind = self._config.account(name), PollingAccount
         if section.mode == "webhook":
             from adapters.telegram.webhook import WebhookAccount  # noqa: PLC0415  # see _serve
 
@@ -185,18 +166,98 @@ class Telegram(Channel):
             config=section,
             token=token,
             engine=engine,
-            session=self._session,
+            session=session,
             pace=self._pace,
             listening=self._listening,
         )
 
-    def _serve(self) -> None:
+    def _serve(self, accounts: Mapping[str, Account]) -> None:
         """Start the webhook server, if an account wants one."""
-        if all(account.config.mode == "polling" for account in self._accounts.values()):
+        if all(account.config.mode == "polling" for account in accounts.values()):
             return
         from adapters.telegram.webhook import TelegramWebhook, WebhookAccount  # noqa: PLC0415  # aiohttp.web takes 0.2 s
 
-        served = {n: a for n, a in self._accounts.items() if isinstance(a, WebhookAccount)}
+        served = {n: a for n, a in accounts.items() if isinstance(a, WebhookAccount)}
         host, port = self._config.webhook_host, self._config.webhook_port
         self._webhooks = TelegramWebhook(served, host, port, self._listening)
         self._webhooks.start()
+
+
+async def _findings(
+    bot: LeanBot, name: str, section: TelegramConfig, menus: Menus
+) -> Sequence[Finding]:
+    """What is right and wrong with one bot; `menus` are the commands, as far as known."""
+    try:
+        me = mapping(await bot.call("getMe", {}))
+    except InvalidToken:
+        return [Finding.of("error", "telegram.refused_token", name)]
+    except TelegramError as error:
+        return [Finding.of("error", "telegram.unreachable", name, why=reason(error, bot.token))]
+    who = label(text(me, "username")) or "?"
+    found = [Finding.of("ok", "telegram.token", name, who=who)]
+    if me.get("can_join_groups") is False:
+        found.append(Finding.of("warning", "telegram.no_groups", name))
+    elif me.get("can_read_all_group_messages") is True:
+        found.append(Finding.of("ok", "telegram.reads_along", name))
+    else:
+        found.append(Finding.of("warning", "telegram.privacy", name))
+    listed = [chat for chat in section.groups if chat != "*"]
+    if section.group_policy != "disabled":
+        found += [await _room(bot, name, chat, integer(me, "id") or 0) for chat in listed]
+    if section.mode == "webhook":
+        found += await _webhook(bot, name, section)
+    return [*found, *await _menu(bot, name, menu_pages(menus))]
+
+
+async def _menu(
+    bot: LeanBot, name: str, wanted: Mapping[str, Sequence[tuple[str, str]]]
+) -> Sequence[Finding]:
+    """Whether Telegram shows the commands there are, in each language; nothing without any."""
+    try:
+        for language, commands in wanted.items():
+            asked: Json = {"language_code": language} if language else {}
+            answer: object = await bot.call("getMyCommands", asked)
+            shown = children({"shown": answer}, "shown")
+            if [(text(one, "command"), text(one, "description")) for one in shown] != [*commands]:
+                return [Finding.of("warning", "telegram.menu", name, "register")]
+    except TelegramError:  # a Bot API server of one's own may not know them
+        return []
+    return [Finding.of("ok", "telegram.has_menu", name)] if wanted else []
+
+
+async def _room(bot: LeanBot, name: str, chat: str, me: int) -> Finding:
+    """Whether the bot is in a group or channel that is listed."""
+    if not chat.removeprefix("-").isdecimal():
+        return Finding.of("error", "telegram.no_room", name, chat=label(chat))
+    try:
+        asked = {"chat_id": int(chat), "user_id": me}
+        member = mapping(await bot.call("getChatMember", asked))
+    except ChatMigrated as error:
+        moved = str(error.new_chat_id)
+        return Finding.of("warning", "telegram.room_moved", name, chat=chat, moved=moved)
+    except TelegramError as error:
+        why = reason(error, bot.token)
+        return Finding.of("warning", "telegram.room_unseen", name, chat=chat, why=why)
+    status = text(member, "status")
+    if status in {"left", "kicked", ""}:
+        return Finding.of("warning", "telegram.not_in_room", name, chat=chat)
+    as_what = "admin" if status == "administrator" else "member"
+    return Finding.of("ok", f"telegram.room_{as_what}", name, chat=chat)
+
+
+async def _webhook(bot: LeanBot, name: str, section: TelegramConfig) -> Sequence[Finding]:
+    """Whether Telegram's calls arrive, as Telegram sees it."""
+    try:
+        info = mapping(await bot.call("getWebhookInfo", {}))
+    except TelegramError as error:
+        why = reason(error, bot.token)
+        return [Finding.of("warning", "telegram.webhook_unknown", name, why=why)]
+    wanted = webhook_url(section, name)
+    if text(info, "url") != wanted:
+        return [Finding.of("warning", "telegram.no_webhook", name, "register", url=wanted)]
+    said = redact(label(text(info, "last_error_message"), 200), bot.token)
+    waiting = integer(info, "pending_update_count") or 0
+    if said and waiting:
+        values = {"url": wanted, "count": waiting, "why": said}
+        return [Finding("error", account=name, id="telegram.webhook_fails", values=values)]
+    return [Finding.of("ok", "telegram.webhook", name, url=wanted)]

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import structlog
 from cachetools import LRUCache
-from telegram.error import BadRequest, TelegramError
 
-from adapters.telegram.api import Json, reason
+from adapters.telegram.api import Json
 from adapters.telegram.inbound import (
     CHANNEL,
     PRESS,
@@ -32,13 +30,14 @@ from adapters.telegram.inbound import (
     press_of,
     update_id,
 )
-from adapters.telegram.send import chat_id
+from adapters.telegram.message import chat_id
+from adapters.telegram.send import Sender
 from bot.channel import Address, Inbound
 from bot.channel.kit import reassembly
 from bot.channel.kit.json_access import mapping
 from bot.channel.kit.reassembly import Part, Patience, Reassembly, append_or_merge
 from bot.channel.kit.supervisor import Stopped, Supervisor
-from bot.errors import StorageError
+from bot.errors import ChannelError, StorageError
 
 # What a press on a button still needs once it is stored: an answer, and its buttons gone.
 
@@ -52,21 +51,10 @@ class Presses:
     """Ends the waiting sign on the person's screen and takes pressed buttons away.
 
     Both are courtesies: the press is on disk by then, so a failure is not tried again.
-
-    Args:
-        call: calls a method of the Bot API.
-        spawn: runs something in a task that ends with the channel.
     """
 
-    def __init__(
-        self,
-        account: str,
-        call: Callable[[str, Json], Awaitable[Any]],
-        spawn: Callable[[Coroutine[Any, Any, None]], object],
-    ) -> None:
-        self._account = account
-        self._call = call
-        self._spawn = spawn
+    def __init__(self, supervisor: Supervisor, sender: Sender) -> None:
+        self._supervisor, self._sender = supervisor, sender
         self._pressed: LRUCache[tuple[str, int], str] = LRUCache(REMEMBERED)
         self._open = 0
 
@@ -86,11 +74,11 @@ class Presses:
 
     def _start(self, press: Press, *, take_away: bool) -> None:
         if self._open >= AT_ONCE:
-            _log.warning("telegram.press.unanswered", account=self._account)
+            _log.warning("telegram.press.unanswered", account=self._supervisor.account)
             self._forget(press)
             return
         self._open += 1
-        self._spawn(self._finish(press, take_away=take_away))
+        self._supervisor.spawn(self._finish(press, take_away=take_away))
 
     async def _finish(self, press: Press, *, take_away: bool) -> None:
         try:
@@ -107,15 +95,12 @@ class Presses:
 
     async def _try(self, method: str, parameters: Json) -> bool:
         try:
-            await self._call(method, parameters)
-        except BadRequest as error:
+            await self._sender.call(method, parameters)
+        except ChannelError as error:
             # Too old to be answered, gone, or done before: nothing is left to do.
-            _log.debug("telegram.press.refused", method=method, error=reason(error, ""))
-            return "not modified" in error.message.lower()
-        except TelegramError as error:
-            name = type(error).__name__
-            _log.info("telegram.press.failed", account=self._account, method=method, error=name)
-            return False
+            account = self._supervisor.account
+            _log.info("telegram.press.failed", account=account, method=method, error=str(error))
+            return "not modified" in str(error).lower()
         return True
 
 
@@ -131,30 +116,16 @@ class Taken:
 
 
 class Updates:
-    """What one account does with the updates it gets.
-
-    Args:
-        hear: hears of every message before the engine does.
-        member: hears that the bot's place in a chat changed.
-    """
+    """What one account does with the updates it gets."""
 
     def __init__(
-        self,
-        supervisor: Supervisor,
-        *,
-        me: Identity,
-        presses: Presses,
-        hear: Callable[[Inbound], None],
-        member: Callable[[Membership], None],
-        patience: Patience,
+        self, supervisor: Supervisor, *, me: Identity, sender: Sender, patience: Patience
     ) -> None:
         self.me = me
         self._supervisor = supervisor
-        self._account = supervisor.account
-        self._engine = supervisor.engine
-        self._presses = presses
-        self._hear = hear
-        self._member = member
+        self._account, self._engine = supervisor.account, supervisor.engine
+        self._presses = Presses(supervisor, sender)
+        self._sender = sender
         self._patience = patience
         # Of the updates Telegram still keeps: those that are stored, and when the others came.
         self._done: set[int] = set()
@@ -294,7 +265,7 @@ class Updates:
             self._supervisor.drop("repeated_press")
             self._presses.answer(extra)
             return
-        self._hear(inbound)
+        self._sender.hear(inbound)
         await self._engine.receive(inbound)
         if extra is not None:
             self._presses.stored(extra)
@@ -322,7 +293,13 @@ class Updates:
                 return Pending(result.chat, [number], [], came, came, result)
             case Membership():
                 self._supervisor.drop("membership")
-                self._member(result)
+                _log.info(
+                    "telegram.membership",
+                    account=self._account,
+                    chat_type=result.chat_type,
+                    chat=result.chat if result.chat_type != "direct" else "",
+                    status=result.status,
+                )
             case Ignored():
                 self._leave_out(result, update)
                 if press is not None:

@@ -9,10 +9,7 @@ from collections.abc import Mapping
 import structlog
 from aiohttp import web
 
-from adapters.telegram import TelegramConfig, webhook_url
-from adapters.telegram.account import Account
-from adapters.telegram.api import LeanBot
-from adapters.telegram.inbound import ALLOWED_UPDATES
+from adapters.telegram.account import Account, set_webhook
 from bot.channel import Health, reveal
 from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.webhook import BODY_TIMEOUT, WebhookServer
@@ -23,19 +20,6 @@ SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  # the header's 
 LOOK = 30.0  # seconds between looks for what other nodes left and nobody told of
 
 _log = structlog.get_logger()
-
-
-async def set_webhook(bot: LeanBot, config: TelegramConfig, name: str) -> None:
-    """Tell Telegram where to bring an account's updates.
-
-    Raises:
-        TelegramError: it does not take it.
-    """
-    await bot.set_webhook(
-        webhook_url(config, name),
-        allowed_updates=ALLOWED_UPDATES,
-        secret_token=reveal(config.webhook_secret),
-    )
 
 
 class WebhookAccount(Account):

@@ -18,17 +18,7 @@ from adapters.web.completions import Completions, told
 from adapters.web.files import FilePages, address_of, frame_of
 from adapters.web.nodes import Away, OtherNodes
 from adapters.web.pages import PersonPages
-from adapters.web.protocol import (
-    AskModels,
-    AskOlder,
-    BadFrame,
-    Seen,
-    Send,
-    Socket,
-    Switch,
-    Wish,
-    Withdraw,
-)
+from adapters.web.protocol import BadFrame, Send, Socket, Wish
 from bot.channel import (
     DEFAULT_ACCOUNT,
     PAGE_OWNER,
@@ -330,15 +320,15 @@ class Web(TakesMarkdown):
 
     async def _take(self, frame: Send | Wish, socket: Socket, engine: Engine) -> None:
         match frame:
-            case AskModels():
+            case Wish("models"):
                 await _tell_models(socket, engine)
-            case AskOlder(before):
+            case Wish("older", before):
                 await self._tell_older(before, socket, engine)
-            case Seen(id_):
+            case Wish("seen", id_):
                 await self._pages_of(socket.person).seen(id_)
-            case Withdraw(id_):
+            case Wish("withdraw", id_):
                 await self._withdraw(id_, socket, engine)
-            case Switch(id_):
+            case Wish(_, id_):
                 await self._switch(id_, socket, engine)
             case Send():
                 await self._receive(frame, socket, engine)

@@ -83,36 +83,16 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class AskModels:
-    """The page asks which model answers, and which ones there are."""
+class Wish:
+    """What else a client wants, about the message with an `id`; of "older" it is a place.
 
+    "models" asks which models there are, "older" for the lines before a place. A message was "seen"
+    on a page, is to be taken back before it is answered ("withdraw"), or is the version of a turn
+    that the conversation is to go on from ("switch").
+    """
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A message of the bot stands on a page that can be seen."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """A message that waits for the answers before it is taken back."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Switch:
-    """The conversation is to go on from another version of a turn, by the id of its message."""
-
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class AskOlder:
-    """The page asks for the lines that stand before a place."""
-
-    before: str
+    kind: Literal["models", "older", "seen", "withdraw", "switch"]
+    id: str = ""
 
 
 def parse_hello(raw: str) -> Hello:
@@ -129,9 +109,6 @@ def parse_hello(raw: str) -> Hello:
     wanted = frame.get("format")
     shown: Format = wanted if wanted in ("text", "none") else "html"
     return Hello(_locale(frame), shown, known)
-
-
-Wish = AskModels | AskOlder | Seen | Withdraw | Switch
 
 
 def parse_frame(raw: str) -> Send | Wish:
@@ -164,18 +141,15 @@ def parse_frame(raw: str) -> Send | Wish:
 
 def _wish(frame: Mapping[str, object]) -> Wish:
     """What else a client wants; see `parse_frame`."""
-    if frame["type"] == "models":
-        return AskModels()
-    if frame["type"] == "older":
-        before = frame.get("before")
-        if not isinstance(before, str) or not _PLACE.fullmatch(before):
-            raise BadFrame("malformed")
-        return AskOlder(before)
-    message_id = frame.get("id")
-    if not isinstance(message_id, str) or len(message_id) > LONGEST_ID:
+    kind = cast("Literal['models', 'older', 'seen', 'withdraw', 'switch']", frame["type"])
+    if kind == "models":
+        return Wish(kind)
+    about = frame.get("before" if kind == "older" else "id")
+    if not isinstance(about, str) or len(about) > LONGEST_ID:
         raise BadFrame("malformed")
-    wishes = {"seen": Seen, "withdraw": Withdraw, "switch": Switch}
-    return wishes[str(frame["type"])](message_id)
+    if kind == "older" and not _PLACE.fullmatch(about):
+        raise BadFrame("malformed")
+    return Wish(kind, about)
 
 
 def _files(frame: Mapping[str, object], message_id: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from bot.channel.contract import Channel
+from bot.channel.values import DEFAULT_ACCOUNT
 from bot.net import proxy
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
@@ -236,6 +237,18 @@ class ChannelConfig(Section):
         if not isinstance(override, BaseModel):
             return self
         return self.model_copy(update={n: getattr(override, n) for n in override.model_fields_set})
+
+    def secrets(self, option: str) -> dict[str, str]:
+        """A secret of every account that has one; the section itself is account "default".
+
+        No account has another one's: each would get the other's messages.
+        """
+        found = {DEFAULT_ACCOUNT: reveal(getattr(self, option))}
+        accounts: Mapping[str, Any] = getattr(self, "accounts", {})
+        for name, account in accounts.items():
+            own = reveal(getattr(account, option))
+            found[name] = own or (found[DEFAULT_ACCOUNT] if name == DEFAULT_ACCOUNT else "")
+        return {name: secret.strip() for name, secret in found.items() if secret.strip()}
 
     def room(self, where: InChat) -> ChannelConfig:
         """The configuration of the room a message was said in; in direct chats this section's.

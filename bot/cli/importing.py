@@ -204,7 +204,7 @@ def move(
     ],
     *,
     mine: Annotated[
-        bool, typer.Option("--mine", help="What nobody is named for is yours.")
+        bool, typer.Option("--mine", help="Take transcripts without an owner as yours.")
     ] = False,
     config: ConfigOption = None,
     yes: YesOption = False,

@@ -69,9 +69,9 @@ def status(config: ConfigOption = None) -> None:
 def search(
     words: Words,
     config: ConfigOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, max=MAX_PASSAGES, help="Most passages.")] = (
-        None
-    ),
+    limit: Annotated[
+        int | None, typer.Option(min=1, max=MAX_PASSAGES, help="Maximum number of results.")
+    ] = (None),
 ) -> None:
     """Search the owner's memory by words and by meaning."""
 

@@ -36,7 +36,7 @@ def show(config: ConfigOption = None) -> None:
 
 def approve(
     channel: ChannelArgument,
-    code: Annotated[str, typer.Argument(metavar="CODE", help="What they were given.")],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="The code they were given.")],
     me: Annotated[
         bool | None,
         typer.Option(

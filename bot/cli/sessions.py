@@ -269,9 +269,7 @@ ALL: tuple[Heading, ...] = ("person", "model", "day")
 def show_usage(
     *,
     config: ConfigOption = None,
-    by: Annotated[
-        Heading | None, typer.Option("--by", help="One table; person, model and day without it.")
-    ] = None,
+    by: Annotated[Heading | None, typer.Option("--by", help="Show only this table.")] = None,
     days: Annotated[
         int, typer.Option(min=1, max=KEPT_DAYS, help="How many days, today included.")
     ] = 30,

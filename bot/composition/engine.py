@@ -198,7 +198,7 @@ async def build_agent(
     built_in = (*planning, *sending, *_memory_tools(core, memory), ArtifactGet(artifacts))
     toolbox = Toolbox(
         (*built_in, *_web_tools(core, files), *extra.tools),
-        more=lambda: (*extra.plugins.tools(), *extra.servers.tools()),
+        more=lambda: (*extra.plugins.tools, *extra.servers.tools()),
         artifacts=artifacts,
         metrics=core.metrics,
         hooks=core.hooks,
@@ -287,17 +287,7 @@ async def build_engine(
         joined=joined,
     )
     admission = Admission(core, committer)
-    turns, tasks, attempts = await _turns(core, agent, maintenance)
-    lanes = Lanes(
-        core,
-        committer,
-        commander=commander,
-        attempts=attempts,
-        admit=admission.admit,
-        run_turn=turns.run,
-        running=running,
-        shared=core.backend.turns,
-    )
+    tasks, lanes = await _turns(core, agent, maintenance, commander, admission)
     gateway = Gateway(
         core,
         committer,
@@ -350,13 +340,16 @@ def _commands(
 
 
 async def _turns(
-    core: ProgramCore, agent: Agent, maintenance: Maintenance
-) -> tuple[TurnRunner, TaskRunner, Attempts]:
-    """Build what runs the turns of messages and of tasks, and counts those that fail."""
+    core: ProgramCore,
+    agent: Agent,
+    maintenance: Maintenance,
+    commander: Commander,
+    admission: Admission,
+) -> tuple[TaskRunner, Lanes]:
+    """Build what runs tasks, and the lanes with what runs the turns of messages."""
     attempts = Attempts(core, agent.committer)
     if not core.coordination.is_shared:  # there, what a node was doing is seen to by others
         await attempts.begin()
-    speech = core.settings.now.speech
     listener = _listener(core, agent)
     requests = Requests(
         toolbox=agent.toolbox,
@@ -368,21 +361,6 @@ async def _turns(
         clock=core.clock,
     )
     commits = TurnRecorder(core, agent.committer, maintenance.upkeep, agent.prices)
-    turns = TurnRunner(
-        core,
-        voice=VoiceReader(
-            core, listener, core.delivery.speech, answers_aloud=speech.reply == "voice"
-        ),
-        requests=requests,
-        commits=commits,
-        toolbox=agent.toolbox,
-        reminders=agent.reminders,
-        live=maintenance.live,
-        uses=agent.memory.uses,
-        attempts=attempts,
-        notes=agent.memory.notes,
-        replies=maintenance.health.replies,
-    )
     tasks = TaskRunner(
         core,
         agent.committer,
@@ -394,7 +372,45 @@ async def _turns(
         scheduler=core.scheduler,
         heartbeats=maintenance.heartbeats,
     )
-    return turns, tasks, attempts
+    turns = _turn_runner(
+        core, agent, maintenance, requests, commits=commits, listener=listener, attempts=attempts
+    )
+    return tasks, Lanes(
+        core,
+        agent.committer,
+        commander=commander,
+        attempts=attempts,
+        admit=admission.admit,
+        run_turn=turns.run,
+        running=maintenance.running,
+        shared=core.backend.turns,
+    )
+
+
+def _turn_runner(
+    core: ProgramCore,
+    agent: Agent,
+    maintenance: Maintenance,
+    requests: Requests,
+    *,
+    commits: TurnRecorder,
+    listener: Listener | None,
+    attempts: Attempts,
+) -> TurnRunner:
+    aloud = core.settings.now.speech.reply == "voice"
+    return TurnRunner(
+        core,
+        voice=VoiceReader(core, listener, core.delivery.speech, answers_aloud=aloud),
+        requests=requests,
+        commits=commits,
+        toolbox=agent.toolbox,
+        reminders=agent.reminders,
+        live=maintenance.live,
+        uses=agent.memory.uses,
+        attempts=attempts,
+        notes=agent.memory.notes,
+        replies=maintenance.health.replies,
+    )
 
 
 async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:

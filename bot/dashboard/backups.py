@@ -35,7 +35,7 @@ class File:
 
 @in_menu(PATH, is_owners=True)
 class BackupPages(Pages):
-    """What a backup holds is everybody's: each of these routes is the owner's alone."""
+    """The page of backups, for the owner alone: a backup has everybody's data."""
 
     def __init__(
         self,

@@ -58,7 +58,7 @@ log = structlog.stdlib.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Entered:
-    """Who came in by a link, and from which chat it was asked for, if from any."""
+    """Somebody who came in by a link, and the chat that asked for it, if any."""
 
     person: str
     origin: MessageOrigin | None
@@ -109,7 +109,7 @@ class Browsers:
         self._looks = 0
 
     async def find(self, cookie: str) -> Visitor | None:
-        """Whose cookie it is.
+        """The visitor a cookie belongs to.
 
         Raises:
             StorageError: nobody can tell now.
@@ -129,7 +129,7 @@ class Browsers:
         return visitor
 
     def found_lately(self, cookie: str) -> Visitor | None:
-        """Whose cookie it was a moment ago, if nothing was ended since; for files alone."""
+        """The visitor a cookie belonged to a moment ago, if no login ended since; for files."""
         return self._lately.get(cookie)
 
     async def begin(
@@ -166,7 +166,7 @@ class Browsers:
         log.info("page.key_revoked", was_there=gone)
 
     async def of_program(self, secret: str) -> Visitor | None:
-        """Who a program talks as.
+        """The person that a program talks as.
 
         Raises:
             StorageError: nobody can tell now.
@@ -196,7 +196,7 @@ class Browsers:
         log.info("page.hook_deleted", was_there=gone)
 
     async def of_hook(self, id_: str, headers: Mapping[str, str], body: bytes) -> Visitor | None:
-        """Who an event is for; None when it is not signed as it should be.
+        """The person an event is for; None if its signature is wrong.
 
         Raises:
             StorageError: nobody can tell now.
@@ -231,7 +231,7 @@ class Browsers:
     # --- links ------------------------------------------------------------------------------------
 
     async def offered(self, key: str) -> LoginLink | None:
-        """What a link is for, while it is good; looking does not use it up."""
+        """The login a link offers, while it is valid; looking does not use it up."""
         if not page_logins.is_key(key):
             return None
         now = self._clock()
@@ -412,7 +412,7 @@ class Browsers:
 
 
 def browser_of(agent: str) -> str:
-    """What a browser calls itself, in words of our own: "Firefox · Linux"; empty if unknown."""
+    """A browser's name and system, such as "Firefox · Linux"; empty if unknown."""
     made = _first(agent, _MAKERS) or _first(agent, _ENGINES)
     return " · ".join(filter(None, (made, _first(agent, _SYSTEMS))))
 

@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a channel found out about its own set-up, and when (ms)."""
+    """The findings of a channel about its set-up, and when they were made (ms)."""
 
     at: int
     findings: Sequence[Finding]

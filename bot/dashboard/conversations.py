@@ -374,7 +374,7 @@ def _query(visit: Visit) -> str:
 
 
 def _cursor(visit: Visit) -> Cursor | None:
-    """Where the page of the list that is asked for begins; None for the first.
+    """The start of the requested part of the list; None for the first.
 
     Raises:
         web.HTTPBadRequest: it begins nowhere.
@@ -397,7 +397,7 @@ def _part(found: list[Listed]) -> tuple[list[Listed], str]:
 
 
 def _title(visit: Visit, named: str, opening: str) -> str:
-    """What a conversation is called: what its person named it, or its first words."""
+    """A conversation's title: the name its person gave it, or its first words."""
     return named or opening or visit.say("conversations.untitled")
 
 
@@ -444,7 +444,7 @@ def _line(entry: Entry, is_gone: bool) -> Mapping[str, Any]:  # noqa: FBT001
 
 
 def _marked(query: str, words: str) -> Iterator[tuple[str, bool]]:
-    """What is shown of a message that was found, with the words that were looked for."""
+    """An excerpt of a message that was found, in pieces; True marks words of the query."""
     terms = [phrase.replace(" ", "") for phrase in fulltext.phrases(query)]
     return marked(excerpt(" ".join(words.split()), terms, EXCERPT), terms)
 

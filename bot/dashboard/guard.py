@@ -1,4 +1,4 @@
-"""Who may ask for what: one middleware in front of every page, and the headers behind it.
+"""Access to pages: one middleware in front of every page, and the headers behind it.
 
 Whoever is let in is a `Visitor`: the owner, or somebody the owner let in, who may use what is
 shared (`bot.channel.values`) and nothing else.

@@ -346,6 +346,6 @@ class ProgramPages(Pages):
 
 
 def _name(typed: str) -> str:
-    """What a program is called: it stands in front of what it says, on one line."""
+    """The name of a program, on one line."""
     flat = " ".join(typed.replace("[", "(").replace("]", ")").split())
     return "".join(letter for letter in flat if letter.isprintable())[:MAX_KEY_NAME].strip()

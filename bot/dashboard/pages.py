@@ -66,7 +66,7 @@ class Way:
         return self.path[1:] or "chat"
 
     def mark(self, path: str) -> str:
-        """What `aria-current` says of it on the page of a path: it, one below it, or neither."""
+        """The `aria-current` on the page of a path: "page", "true" (a page below it) or ""."""
         if path == self.path:
             return "page"
         return "true" if self.path != "/" and path.startswith(f"{self.path}/") else ""
@@ -126,7 +126,7 @@ class WayPages:
 def ways(
     visitor: Visitor, spoken: str, path: str = "", waiting: Mapping[str, int] | None = None
 ) -> list[dict[str, str]]:
-    """Where a visitor may go: path, label, what it stands behind, and the mark it has.
+    """The menu of a visitor: path, label, the group it is in, and its mark.
 
     `badge` is how many wait there, as `waiting` has it by path, and empty for none.
     """
@@ -209,7 +209,7 @@ def language(request: web.Request) -> str:
 
 
 def chosen(request: web.Request, what: str) -> str:
-    """What this browser's menu was set to: its theme or language; empty for none."""
+    """The theme or language chosen in this browser's menu; empty if none."""
     name = request.cookies.get(f"confidant_{what}", "")
     return name if name in LOOKS[what] else ""
 
@@ -351,7 +351,7 @@ class Visit:
         return text(self.language, key, **values)
 
     def told(self, section: str) -> str:
-        """What the query says was done: a key below `<section>.told`; empty for anything else."""
+        """The key below `<section>.told` in the query; empty if there is no such text."""
         told = self.query("told")
         return told if f"{section}.told.{told}" in catalog(DEFAULT_LANGUAGE) else ""
 
@@ -394,7 +394,7 @@ class Visit:
 
 
 def origin_of(name: str, locale: str = "") -> MessageOrigin:
-    """Where a visitor of this name writes from: their chat in the page."""
+    """The origin of a visitor's messages: their chat on the page."""
     return MessageOrigin(CHANNEL, DEFAULT_ACCOUNT, name, "direct", name, locale=locale)
 
 
@@ -466,6 +466,6 @@ def matching(rows: Sequence[T], wanted: str, *names: str) -> Sequence[T]:
 
 
 def address(path: str, wanted: str, name: str, number: int) -> str:
-    """Where part `number` of the list `name` of a page is, among what is looked for there."""
+    """The address of part `number` of the list `name` on a page, within a search."""
     query = {"q": wanted} if wanted else {}
     return f"{path}?{urlencode({**query, name: number})}#{name}"

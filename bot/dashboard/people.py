@@ -94,7 +94,7 @@ class PeoplePages(Pages):
         )
 
     def _where(self, *names: str) -> str:
-        """Where an option of `[session]` stands; empty when that is not known."""
+        """The source of an option of `[session]`, such as "confidant.toml:7"; empty if unknown."""
         key = ("session", *names)
         places = (source for each, source in self._origins().items() if each[: len(key)] == key)
         return next(places, "")
@@ -122,7 +122,7 @@ class PeoplePages(Pages):
         return await self._done(done or "gone", told, seat[0])
 
     async def _done(self, done: object, told: str, channel: str) -> web.Response:
-        """What was done counts from now on, here; other nodes hear of it with the transaction."""
+        """Apply the change on this node; the transaction tells the others."""
         if isinstance(done, str):
             return _back(done)
         letter = done.letter if isinstance(done, LetIn) else done

@@ -29,7 +29,7 @@ LONGEST_KEY = 200  # characters
 
 
 class PushLogins:
-    """What a browser is let in by when it asks to be told, and what still holds later.
+    """The login with which a browser asked for notifications, checked again later.
 
     The owner's login holds as long as the token does: with another one nobody is told who was let
     in by the last.
@@ -101,7 +101,7 @@ class PushPages(Pages):
         return web.Response(status=204, headers=NO_STORE)
 
     def _asked(self, visit: Visit, body: bytes) -> Subscription:
-        """What a browser wants.
+        """Parse a browser's request for notifications.
 
         Raises:
             ValueError: it cannot be used.

@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What one says and when it comes, as it is edited; a `problem` is a sentence."""
+    """The fields of a reminder as it is edited; `problem` is a sentence."""
 
     id: str
     text: str

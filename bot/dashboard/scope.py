@@ -136,7 +136,7 @@ class ScopePages(Pages):
         return "" if is_known else visit.say("scope.unknown_chat")
 
     def _why(self, visit: Visit, error: ConfigError) -> str:
-        """What is wrong, for a field of the form in the words of the page."""
+        """The problem of a form field, in the words of the page."""
         if isinstance(error, Mistakes) and not isinstance(error, Overruled):
             fields = {key[3] for key in error.keys if key[:2] == RULES and len(key) > 3}
             if fields and fields <= {"chat", "sender"}:

@@ -1,4 +1,4 @@
-"""What was used: `/usage` is a page of it, `/api/usage` the same for the owner's programs."""
+"""The page `/usage`, and `/api/usage` for the owner's programs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What is at one place of a picture, in units.
+    """The values at one place of a chart, in units.
 
     `bars` are the tops and heights of a bar's parts from below, `dots` the heights of its points;
     both have one for each series.

@@ -197,7 +197,8 @@ class Gateway:
         self._core.metrics.received.labels(inbound.channel, commit.result).inc()
         if zone is not None:
             self._core.resolver.told_zone(conversation.person, zone)
-        self._upkeep.flush_ended(commit.ended)
+        if commit.ended:
+            self._upkeep.flush_ended(commit.ended)
         if not commit.due:
             self._admission.give_back(inbound, conversation)
         elif code and not conversation.is_paired:

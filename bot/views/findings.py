@@ -33,5 +33,5 @@ def told(finding: Finding, language: str) -> Told:
 
 
 def named(language: str, check: str) -> str:
-    """What a part of the program is called; a channel by its own name. Pure."""
+    """The name of a part of the program; a channel has its own. Pure."""
     return said(language, f"check.{check}") or check

@@ -42,7 +42,7 @@ class MemoryStatus:
     others: Asked | None
 
     def lines(self, language: str, now: int) -> list[str]:
-        """What there is to say, but for trouble and an index that is being built."""
+        """The status in lines, without problems and an index that is being built."""
         found = self.index
         told = [
             text(language, "memory.files", files=found.files, chunks=found.chunks),
@@ -119,7 +119,7 @@ MOST_ENTRIES: Final = 10_000  # of a list
 async def remembered(
     memory: Memory, view: MemoryView, listed: Sequence[Listed], *, shared: bool = False
 ) -> tuple[Sequence[Remembered], bool]:
-    """What a view's own notes say, or what is shared with everyone; and whether that is all."""
+    """The entries of a view's own or shared notes, and True if those are all."""
     paths = [each.path for each in listed if each.path.startswith(f"{SHARED_SPACE}/") is shared]
     found: list[Remembered] = []
     for path in paths[:MOST_FILES]:
@@ -146,7 +146,7 @@ def on_day(language: str, day: date, today: date) -> str:
 
 
 def source_of(language: str, claim: Claim, today: date) -> str:
-    """Where an entry comes from: "You said it on 3 May"."""
+    """The source of an entry in words: "You said it on 3 May"."""
     when = on_day(language, claim.said, today) if claim.said is not None else ""
     return text(language, f"memory.from.{claim.whose}", when=when).strip()
 
@@ -165,7 +165,7 @@ def _may_see(view: MemoryView, path: str) -> bool:
 
 
 def place_of(language: str, quote: Quote) -> str:
-    """Where a quote of memory stands, or when it was said."""
+    """The place of a quote of memory, or when it was said."""
     where = quote.where[0]
     if where.startswith(BEFORE):
         return text(language, "memory.source_before", when=where.removeprefix(BEFORE))
@@ -203,7 +203,7 @@ def why_found(language: str, hit: Hit) -> str:
 
 
 def mode_of(language: str, found: Findings) -> str:
-    """What a search had to do without; empty when it looked for words and for what they mean."""
+    """A sentence about what a search had to do without; empty if it used words and meaning."""
     name = {"keyword": "words", "vector": "meaning", "none": "neither"}.get(found.mode)
     return text(language, f"memory.by.{name}") if name else ""
 
@@ -229,7 +229,7 @@ def age_of(language: str, claim: Claim, today: date) -> str:
 
 
 def told_of(language: str, claim: Claim, aging: Aging, space: str) -> list[str]:
-    """What there is to say of a claim's age, `aged` or not."""
+    """Sentences about a claim's age."""
     aged = aging.aged(claim, space)
     told = [age_of(language, aged, aging.today)]
     for name, day in (("confirmed", aged.confirmed), ("used", aged.used)):
@@ -243,11 +243,11 @@ def told_of(language: str, claim: Claim, aging: Aging, space: str) -> list[str]:
 # --- what forgetting removes ----------------------------------------------------------------------
 
 Counts = Mapping[str, int]
-"""How many of each, by what they are."""
+"""Counts by kind."""
 
 
 def would_go(found: Preview) -> Counts:
-    """What forgetting would remove beside entries of notes."""
+    """Counts of what forgetting would remove besides entries of notes."""
     said = sum(mention.says for mention in found.held.mentions)
     return {
         "messages": said,
@@ -262,7 +262,7 @@ def would_go(found: Preview) -> Counts:
 
 
 def went(done: Forgotten, unsent: int) -> Counts:
-    """What forgetting removed beside entries of notes; `unsent` are texts that were taken back."""
+    """Counts of what forgetting removed besides entries of notes; `unsent` texts were withdrawn."""
     gone = done.gone
     said = sum(mention.says for mention in gone.mentions)
     return {

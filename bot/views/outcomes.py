@@ -59,7 +59,7 @@ class Happened:
 
 
 def of_chat(tx: Transaction, channel: str, chat: str) -> list[Happened]:
-    """What happened in a chat lately, oldest first; of any channel when none is named."""
+    """Recent messages of a chat and their outcomes, oldest first; an empty `channel` is any."""
     here = "chat = ?" + (" AND channel = ?" if channel else "")
     place = (chat, channel) if channel else (chat,)
     messages = tx.execute(

@@ -1,4 +1,4 @@
-"""Who asks, who may talk and whose accounts belong together; letting people in, and out.
+"""Requests, people and linked accounts; letting people in, and out.
 
 Whoever may not talk any more is out of the page as well, and what let them in there is gone: it
 does not come back when they are let in again.

@@ -69,7 +69,7 @@ def last_days(now: int, zone: tzinfo, count: int) -> list[Day]:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """What was used on some days: summed up, and on each by models and who used most.
+    """Usage over some days: the sum, and each day by model and by those who used most.
 
     `lines` of people are there when it is everybody's. `limits` are those of whoever looks;
     `limited` are people with a limit of their own, the nearest to it first.
@@ -85,7 +85,7 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What need not be asked again of the days from `start` to, not including, `end`."""
+    """Cached usage of the days from `start` to, not including, `end`."""
 
     start: int = 0
     end: int = 0
@@ -109,7 +109,7 @@ class UsageDays:
     def look(
         self, tx: Transaction, zone: tzinfo, now: int, count: int, most: int = 0
     ) -> UsageReport:
-        """What was used on each of the last `count` days, and by the `most` who used most."""
+        """Usage on each of the last `count` days, and of the `most` who used most."""
         found = last_days(now, zone, count)
         kept = self._kept
         if self._zone != zone or kept.start != found[0].start or kept.end > now:
@@ -219,7 +219,7 @@ def _report(found: Sequence[DayUsage], prices: Prices) -> UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class OwnUsage:
-    """What somebody used today and this month; `sessions` are the dearest of this month."""
+    """Somebody's usage today and this month; `sessions` are this month's most expensive."""
 
     today: Bill
     month: Bill
@@ -229,7 +229,7 @@ class OwnUsage:
 
 
 class UsageViews:
-    """What the owner may see of everybody's usage, and everybody of their own."""
+    """Usage reports: everybody's for the owner, each person's own for themselves."""
 
     def __init__(self, database: Database, clock: Clock, allowance: Allowance) -> None:
         self._database = database

@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from adapters.nextcloud_talk import NextcloudTalkConfig
-from adapters.nextcloud_talk.calls import Pace
+from adapters.nextcloud_talk.account import Pace
 from adapters.nextcloud_talk.channel import NextcloudTalk
 from bot.channel import Health
 from bot.testing import RecordingEngine

@@ -11,12 +11,11 @@ from datetime import UTC, datetime
 import aiohttp
 import pytest
 
-from adapters.discord.api import Rest, new_session
+from adapters.discord.api import Answered, Rest, new_session
 from adapters.discord.channel import Discord
-from adapters.discord.sdk import discord
 from bot.channel import Address, Health, Outbound
 from bot.commands.commander import menus
-from bot.errors import ChannelError, SendTransient
+from bot.errors import ChannelError, SendLater, SendTransient
 from bot.views.findings import told
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, account, running, settings
@@ -592,7 +591,7 @@ async def send(rest, channel="700007", **body):
     ],
 )
 async def test_a_message_against_the_rules_is_refused(fake, rest, body, code):
-    with pytest.raises(discord.HTTPException) as caught:
+    with pytest.raises(Answered) as caught:
         await send(rest, **body)
     assert (caught.value.status, caught.value.code) == (400, code)
     assert fake.sent == []
@@ -610,12 +609,12 @@ async def test_an_interaction_is_acknowledged_within_three_seconds_and_once(fake
     path = "/interactions/{webhook_id}/{webhook_token}/callback"
     ids = {"webhook_id": shown.id, "webhook_token": shown.token}
     await rest.call("POST", path, {"type": 5}, **ids)
-    with pytest.raises(discord.HTTPException) as caught:
+    with pytest.raises(Answered) as caught:
         await rest.call("POST", path, {"type": 5}, **ids)
     assert caught.value.code == 40060
     late = await fake.command("7", "status")
     late.made -= 4
-    with pytest.raises(discord.NotFound):
+    with pytest.raises(Answered, match="404"):
         await rest.call("POST", path, {"type": 5}, webhook_id=late.id, webhook_token=late.token)
 
 
@@ -657,7 +656,7 @@ async def test_it_runs_as_a_process_with_a_control_api():
                 assert [sent["content"] for sent in await response.json()] == ["answer"]
             fault = {"match": "POST /channels", "status": 429, "retry_after": 3}
             await session.post(f"{url}/control/fail", json=fault)
-            with pytest.raises(discord.RateLimited):
+            with pytest.raises(SendLater):
                 await send(rest, content="too soon")
     finally:
         process.terminate()

@@ -262,7 +262,7 @@ async def test_a_text_that_was_taken_back_is_sent_no_further(tmp_path, how):
         await until(lambda: bool(query(tmp_path, told)))
         gate.set()
         await engine.channel.wait_until(lambda sent: bool(sent) and "Forgotten" in sent[-1].text)
-        assert "taken back" in engine.sent_to("ada")[-1]
+        assert "withdrawn" in engine.sent_to("ada")[-1]
         parts = [text for text in engine.sent_to("ada") if text.startswith("part")]
         assert len(parts) == (1 if how == "its later parts" else 0)
 

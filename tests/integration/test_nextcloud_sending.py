@@ -338,9 +338,8 @@ async def read_all(fake, engine, config, pace=QUICK):
 async def settled(channel):
     async with asyncio.timeout(60):
         for account in channel._accounts.values():
-            calls = account.calls
-            if calls._history is not None:
-                await until(lambda intake=calls._intake: intake.is_idle)
+            if account._history is not None:
+                await until(lambda intake=account._intake: intake.is_idle)
 
 
 # --- a whole program -----------------------------------------------------------------------------

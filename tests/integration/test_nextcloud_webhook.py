@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.nextcloud_talk import calls
+from adapters.nextcloud_talk import account
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import new_session
 from adapters.nextcloud_talk.channel import NextcloudTalk
@@ -787,15 +787,13 @@ async def test_thousands_of_broken_calls_are_answered_and_counted():
 
 
 async def test_what_is_remembered_has_an_end(monkeypatch):
-    monkeypatch.setattr(calls, "REMEMBERED", 50)
+    monkeypatch.setattr(account, "REMEMBERED", 50)
     async with FakeNextcloud() as fake, new_session() as session:
         config = settings(fake, free_port())
         subject = Account(config.seats()["default"], config, RecordingEngine(), session, QUICK)
         for number in range(500):
             room = f"room{number}"
-            assert await subject.calls.take(
-                payload("hi", room=room, sender=f"users/u{number}", rank=1)
-            )
+            assert await subject.take(payload("hi", room=room, sender=f"users/u{number}", rank=1))
             leave = {"type": "Leave", "actor": {"id": "bots/b"}, "object": {"id": f"x{number}"}}
-            assert await subject.calls.take(leave)
-    assert len(subject.calls._present) == len(subject.calls._moderators) == 50
+            assert await subject.take(leave)
+    assert len(subject._present) == len(subject._moderators) == 50

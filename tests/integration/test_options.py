@@ -498,9 +498,7 @@ async def test_servers_listen_where_they_are_told(tmp_path, monkeypatch):
 
 async def test_telegram_is_reached_where_it_is_configured():
     config = telegram.TelegramConfig(token=SecretStr("7:t"), api_root="http://127.0.0.1:9")
-    channel = Telegram(config)
-    channel._session = aiohttp.ClientSession()
-    account = channel._account("default", "7:t", RecordingEngine())
-    await channel._session.close()
+    async with aiohttp.ClientSession() as session:
+        account = Telegram(config)._account("default", "7:t", RecordingEngine(), session)
     assert account.bot.base_url == "http://127.0.0.1:9/bot7:t"
     assert type(account).__name__ == "PollingAccount"

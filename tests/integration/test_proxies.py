@@ -20,7 +20,7 @@ from pydantic import SecretStr, ValidationError
 from yarl import URL
 
 from adapters.discord import DiscordConfig
-from adapters.discord import channel as discord_doctor
+from adapters.discord.channel import Discord
 from adapters.matrix import MatrixConfig
 from adapters.matrix.channel import Matrix
 from adapters.nextcloud_talk import NextcloudTalkConfig
@@ -29,7 +29,7 @@ from adapters.nextcloud_talk import doctor as nextcloud_trial
 from adapters.slack import SlackConfig
 from adapters.slack.channel import Slack
 from adapters.telegram import TelegramConfig
-from adapters.telegram import doctor as telegram_doctor
+from adapters.telegram.channel import Telegram
 from bot import errors
 from bot.agent.models import Request
 from bot.agent.models.anthropic import AnthropicModel
@@ -120,7 +120,7 @@ async def test_telegram_is_reached_through_it(option):
     engine, answer = RecordingEngine(), Outbound("o", Address("telegram", "default", "7"), "hi")
     async with FakeTelegram() as fake:
         config = telegram_channel.settings(fake, api_root=proxies.through(fake.url), proxy=option)
-        assert (await telegram_doctor.tried(config, "token")).outcome == "known"
+        assert (await Telegram(config).tried("token")).outcome == "known"
         async with telegram_channel.running(engine, config) as channel:
             fake.push({"message": fake.message(7, "hello")})
             await engine.wait_until(lambda now: now.received)
@@ -138,7 +138,7 @@ async def test_discord_is_reached_through_it(option):
             gateway_url=proxies.through(fake.gateway_url),
             proxy=option,
         )
-        assert (await discord_doctor.tried(config, "token")).outcome == "known"
+        assert (await Discord(config).tried("token")).outcome == "known"
         async with discord_channel.running(engine, config) as channel:
             await fake.wait_online()
             await fake.say("7", "hello")
@@ -345,8 +345,8 @@ async def test_each_section_says_which_proxy_is_asked():
             await service_of(web).search("tea", 1)
         told.append(str(failed.value))
         own = {"proxy": proxy, "token": "1:a", "api_root": TARGETS[0]}
-        told += map(why, await telegram_doctor.examine(TelegramConfig.model_validate(own), {}))
-        told += map(why, await discord_doctor.examine(DiscordConfig.model_validate(own), {}))
+        told += map(why, await Telegram(TelegramConfig.model_validate(own)).examine())
+        told += map(why, await Discord(DiscordConfig.model_validate(own)).examine())
         seat = {"proxy": proxy, "base_url": TARGETS[0], "bot_secret": "x" * 64}
         talk = await nextcloud_doctor.examine(NextcloudTalkConfig.model_validate(seat))
         told += [why(each) for each in talk if each.id == "nextcloud_talk.unreachable"]

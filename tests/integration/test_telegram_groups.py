@@ -9,7 +9,7 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from adapters.telegram import send, updates
+from adapters.telegram import updates
 from bot.channel import Address, Button, Health, Media, Outbound
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient
 from tests.fakes.telegram import FakeTelegram, Fault
@@ -275,7 +275,7 @@ async def test_a_fetch_that_fails_says_whether_to_try_again(fake, channel, fault
 
 async def test_a_download_that_breaks_off_says_no_token(fake, channel, monkeypatch):
     fake.downloads["f1"] = b"x"
-    monkeypatch.setattr(channel._accounts["default"].fetcher, "_root", "http://127.0.0.1:9")
+    monkeypatch.setattr(channel._accounts["default"], "_root", "http://127.0.0.1:9")
     with pytest.raises(SendTransient) as caught:
         await channel.fetch(ROOM, Media("document", ref="f1"), 1000)
     assert fake.token not in repr(caught.value)
@@ -308,13 +308,12 @@ async def test_admins_are_those_telegram_names(fake, channel, monkeypatch):
     assert fake.counts["getchatmember"] == 4
     assert await channel.is_admin(ADA, "7")
     assert not await channel.is_admin(ADA, "8")
-    monkeypatch.setattr(send, "KEPT", -1)
     fake.fail_next("getChatMember", Fault(500))
     assert not await channel.is_admin(ROOM, "11")
     fake.members[TEA, 11] = "administrator"
     assert await channel.is_admin(ROOM, "11")
     fake.members[TEA, 11] = "member"
-    channel._accounts["default"].members._known.clear()
+    channel._accounts["default"]._admins.clear()
     assert not await channel.is_admin(ROOM, "11")
 
 

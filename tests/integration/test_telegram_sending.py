@@ -13,9 +13,8 @@ from PIL import Image
 from structlog.testing import capture_logs
 from telegram.error import TimedOut
 
-from adapters.telegram import render, send
-from adapters.telegram.drafts import MARK
-from adapters.telegram.send import Allowance
+from adapters.telegram import message, render, send
+from adapters.telegram.send import MARK, Allowance
 from bot.channel import Address, Attachment, Button, Command, Health, Outbound
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, StorageError
 from tests.fakes import telegram_channel
@@ -548,7 +547,7 @@ async def test_drafts_of_each_place_are_kept_and_old_ones_forgotten(fake, engine
             await channel.draft(ROOM, f"d{number}", "One")
         await channel.draft(inside, "d9", "Two")
     assert len(engine.notes) == 2
-    monkeypatch.setattr("adapters.telegram.drafts.KEPT_FOR", -1)
+    monkeypatch.setattr("adapters.telegram.send.KEPT_FOR", -1)
     async with running(engine, settings(fake)) as channel:
         assert engine.notes == {}
         await post(channel, reply("Three.", outbound_id="o9", draft="d9"))
@@ -681,7 +680,7 @@ async def test_a_file_beyond_the_limits_is_left_out_and_the_words_go_out(
 
 
 async def test_a_picture_too_large_to_show_goes_out_as_a_file(fake, channel, monkeypatch):
-    monkeypatch.setattr(send, "MAX_PHOTO", 10)
+    monkeypatch.setattr(message, "MAX_PHOTO", 10)
     await post(channel, out("Here.", PICTURE))
     assert kinds(fake) == [("document", "Here.")]
 

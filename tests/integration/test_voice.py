@@ -251,9 +251,11 @@ async def test_whoever_speaks_is_answered_in_words_and_then_aloud(tmp_path):
         assert [asked["input"] for asked in server.said] == ["Done. See the list.", "Fine."]
 
 
-@pytest.mark.parametrize("model", ["silent", "failing", "code only"])
-async def test_what_is_no_answer_is_not_said(tmp_path, model):
+@pytest.mark.parametrize("model", ["no voice", "silent", "failing", "code only"])
+async def test_what_is_no_answer_is_not_said_nor_where_nothing_can_be(tmp_path, model):
+    channel = VoiceChannel() if model == "no voice" else Speaking()
     script = {
+        "no voice": lambda _: "Fine.",
         "silent": lambda _: "NO_REPLY",
         "failing": lambda _: ModelNotFound(),
         "code only": lambda _: "![](https://example.org/a.png)",
@@ -261,7 +263,7 @@ async def test_what_is_no_answer_is_not_said(tmp_path, model):
     async with (
         listening() as server,
         running(
-            tmp_path, channel=Speaking(), model=ScriptedModel(script=script), **aloud(server)
+            tmp_path, channel=channel, model=ScriptedModel(script=script), **aloud(server)
         ) as engine,
     ):
         await engine.channel.push(replace(engine.message(""), media=(VOICE,)))

@@ -11,7 +11,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from adapters.telegram.drafts import MARK
+from adapters.telegram.send import MARK
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram
 from tests.proofs.crash import SEED, Program

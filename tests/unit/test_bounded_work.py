@@ -52,7 +52,7 @@ from tests.patterns import held
 # Patterns that are only given short texts, and of how many characters at most: they are cut before,
 # or a standard bounds them.
 SHORT = {
-    "adapters.discord.send._PICTURE": 2_000,  # LIMIT
+    "adapters.discord.render._PICTURE": 2_000,  # LIMIT
     "bot.agent.models.refusals._KEY": 400,  # twice MOST_TOLD
     "bot.agent.models.wire._BEHIND": 200,  # _LONGEST_END
     "bot.agent.turn._LAST_TOKEN": 40,  # _LONGEST
@@ -179,7 +179,7 @@ CUT = {
 MARKDOWN = 8e-5
 PARSING = (
     *("bot.channel.kit.markdown_html.", "bot.channel.kit.text.", "bot.dashboard.memory.browsing."),
-    *("adapters.telegram.render.", "adapters.discord.send.", "adapters.nextcloud_talk.send."),
+    *("adapters.telegram.render.", "adapters.discord.render.", "adapters.nextcloud_talk.send."),
     "bot.speech.transcriber.",
 )
 DAY = date(2026, 11, 28)

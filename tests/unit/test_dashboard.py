@@ -21,11 +21,11 @@ from adapters.web import protocol
 from adapters.web.pages import STEPS
 from adapters.web.protocol import (
     MAX_WAITING,
-    AskModels,
     BadFrame,
     Hello,
     Send,
     Socket,
+    Wish,
     parse_frame,
     parse_hello,
 )
@@ -291,7 +291,7 @@ def test_a_cookie_of_one_node_holds_on_the_others() -> None:
             '{"type":"send","id":"a1","text":"hi","locale":"de"}',
             Send("a1", "hi", "de"),
         ),
-        (parse_frame, '{"type":"models","id":7}', AskModels()),
+        (parse_frame, '{"type":"models","id":7}', Wish("models")),
         # What no database can hold is mended.
         (
             parse_frame,

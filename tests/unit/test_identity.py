@@ -8,8 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.discord import DiscordConfig
-from bot.channel import Address, ChannelConfig, ChannelPlugin, Health, Inbound
-from bot.channel.kit.supervisor import Accounts
+from bot.channel import (
+    Address,
+    Capabilities,
+    ChannelConfig,
+    ChannelPlugin,
+    Engine,
+    Health,
+    Inbound,
+    Media,
+    Outbound,
+    Piece,
+)
+from bot.channel.kit.accounts import Account, AccountChannel
+from bot.channel.kit.supervisor import Supervisor
 from bot.config import Config
 from bot.errors import SendRefused, SendTransient
 from bot.identity import (
@@ -397,32 +409,65 @@ HERE = Address("pigeon", "default", "1")
 ELSEWHERE = Address("pigeon", "work", "1")
 
 
-def test_a_channel_that_does_not_run_may_later() -> None:
-    accounts = Accounts[str]("pigeon", "Pigeon")
+class Bird(Account):
+    async def run(self) -> None:
+        self.supervisor.well("receiving")
+
+    async def send(self, piece: Piece) -> str:
+        return piece.id
+
+    async def typing(self, address: Address) -> None:
+        raise SendRefused("it does not type")
+
+
+class Pigeon(AccountChannel[Bird]):
+    name, title = "pigeon", "Pigeon"
+    capabilities = Capabilities()
+
+    async def start(self, engine: Engine) -> None:
+        await self.start_all(
+            {"default": Bird(Supervisor("pigeon", "default", engine, waiting="-"))}
+        )
+
+    def render(self, outbound: Outbound) -> list[Piece]:
+        return [Piece(outbound, outbound.text)]
+
+
+async def test_a_channel_that_does_not_run_may_later() -> None:
+    channel = Pigeon()
     with pytest.raises(SendTransient, match="Pigeon is not connected"):
-        accounts.named(HERE)
-    assert accounts.get(HERE.account) is None
-
-
-def test_an_account_that_is_not_there_never_will_be() -> None:
-    accounts = Accounts[str]("pigeon", "Pigeon")
-    accounts["default"] = "a bot"
-    assert accounts.named(HERE) == accounts.get(HERE.account) == "a bot"
-    with pytest.raises(SendRefused, match="not configured"):
-        accounts.named(ELSEWHERE)
-    assert accounts.get(ELSEWHERE.account) is None
-
-
-def test_after_the_stop_there_is_none() -> None:
-    accounts = Accounts[str]("pigeon", "Pigeon")
-    accounts["default"] = "a bot"
-    assert accounts.take() == ["a bot"]
-    assert accounts.take() == []
+        await channel.send(Piece(Outbound("o", HERE, "x"), "x"))
+    await channel.start(RecordingEngine())
+    await channel.stop()
     with pytest.raises(SendTransient):
-        accounts.named(HERE)
+        await channel.send(Piece(Outbound("o", HERE, "x"), "x"))
+
+
+async def test_an_account_that_is_not_there_never_will_be() -> None:
+    channel = Pigeon()
+    await channel.start(RecordingEngine())
+    assert await channel.send(Piece(Outbound("o", HERE, "x"), "x")) == "o"
+    with pytest.raises(SendRefused, match="not configured"):
+        await channel.send(Piece(Outbound("o", ELSEWHERE, "x"), "x"))
+    await channel.stop()
+
+
+async def test_what_an_account_cannot_do_raises_only_where_a_person_waits_for_it() -> None:
+    channel = Pigeon()
+    await channel.start(RecordingEngine())
+    for address in (HERE, ELSEWHERE):
+        await channel.typing(address)
+        await channel.draft(address, "d", "x")
+        assert not await channel.is_admin(address, "7")
+        assert not channel.invitation(address.account)
+    with pytest.raises(SendRefused, match="too large"):
+        await channel.fetch(HERE, Media("photo", size=11), 10)
+    with pytest.raises(SendRefused, match="no files"):
+        await channel.fetch(HERE, Media("photo", size=10), 10)
+    await channel.stop()
 
 
 def test_what_an_account_lacks_is_told() -> None:
     engine = RecordingEngine()
-    Accounts[str]("pigeon", "Pigeon").lack(engine, {"work"}, "This account has no token.")
+    Pigeon().lack(engine, {"work"}, "This account has no token.")
     assert engine.health == {("pigeon", "work"): (Health.DOWN, "This account has no token.")}

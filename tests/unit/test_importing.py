@@ -78,26 +78,6 @@ def test_a_tree_that_goes_round_in_a_circle_is_read_once():
     assert len(gpt(data).said) == 2
 
 
-def test_what_tools_said_and_what_was_hidden_is_left_out():
-    data = exports.chatgpt("c1", "draw a cat")
-    nodes, at = data["mapping"], exports.BEGAN
-    code = {"content_type": "code", "text": "draw()"}
-    hidden = {"is_visually_hidden_from_conversation": True}
-    for number, message in enumerate(
-        (
-            exports.gpt_message("x", "assistant", "to a tool", at, recipient="dalle.text2im"),
-            exports.gpt_message("x", "tool", "from a tool", at),
-            exports.gpt_message("x", "assistant", "", at, content=code),
-            exports.gpt_message("x", "user", "hidden", at, metadata=hidden),
-            exports.gpt_message("end", "assistant", "Here it is.", at + 99),
-        )
-    ):
-        parent = "c1-0" if not number else f"n{number - 1}"
-        exports.add(nodes, f"n{number}", parent, message)
-    talk = gpt({**data, "current_node": "n4"})
-    assert texts(talk) == [("user", "draw a cat"), ("assistant", "Here it is.")]
-
-
 def test_of_pictures_and_voice_what_can_be_read_is_read():
     data = exports.chatgpt("c1", "x")
     parts = [
@@ -188,21 +168,22 @@ def test_a_message_of_claude_that_is_missing_or_broken_costs_only_itself():
 def test_what_is_left_out_is_counted_by_why():
     data = exports.chatgpt("c1", "draw a cat", "first", "and then?")
     nodes, at = data["mapping"], exports.BEGAN
+    hidden = {"is_visually_hidden_from_conversation": True}
+    code = {"content_type": "code", "text": "draw()"}
     exports.add(nodes, "x", "c1-0", exports.gpt_message("x", "assistant", "other", at))
     for name, message in {
         "t": exports.gpt_message("t", "tool", "from a tool", at),
         "h": exports.gpt_message("h", "assistant", "", at, content={"content_type": "thoughts"}),
         "c": exports.gpt_message("c", "assistant", "x", at, recipient="python"),
+        "code": exports.gpt_message("code", "assistant", "", at, content=code),
+        "hidden": exports.gpt_message("hidden", "user", "hidden", at, metadata=hidden),
         "d": exports.gpt_message("c1-0", "user", "an id again", at),
     }.items():
         exports.add(nodes, name, data["current_node"], message)
         data["current_node"] = name
-    assert gpt(data).left == {
-        Left.BRANCHED: 1,
-        Left.BY_TOOLS: 2,
-        Left.THOUGHTS: 1,
-        Left.TWICE: 1,
-    }
+    talk = gpt(data)
+    assert talk.left == {Left.BRANCHED: 1, Left.BY_TOOLS: 3, Left.THOUGHTS: 1, Left.TWICE: 1}
+    assert [text for _, text in texts(talk)] == ["draw a cat", "first", "and then?"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from adapters.nextcloud_talk import (
     plugin,
     webhook_url,
 )
-from adapters.nextcloud_talk.api import Answer, new_random, sign, verify, well_formed
+from adapters.nextcloud_talk.api import new_random, sign, verify, well_formed
 from adapters.nextcloud_talk.send import (
     NotAccepted,
     body_of,
@@ -28,6 +28,7 @@ from adapters.nextcloud_talk.send import (
 from adapters.nextcloud_talk.webhook import Seen
 from bot import settings
 from bot.channel import Address, Outbound, reveal
+from bot.channel.kit.client import Answer
 from bot.errors import SendLater, SendRefused, SendTransient, SendUnreachable
 from tests.support import changed_anywhere
 
@@ -371,10 +372,10 @@ def test_every_answer_has_its_error(status, kind):
 
 
 def test_waiting_as_long_as_asked():
-    later = failure(Answer(429, retry_after=7))
+    later = failure(Answer(429, {"Retry-After": "7"}))
     assert isinstance(later, SendLater)
     assert later.seconds == 7
-    assert isinstance(failure(Answer(503, retry_after=9)), SendLater)
+    assert isinstance(failure(Answer(503, {"Retry-After": "9"})), SendLater)
     assert failure(Answer(429)).seconds == 30
 
 

@@ -359,7 +359,7 @@ def test_the_example_is_short_and_its_entry_point_is_the_one_that_is_looked_for(
 async def test_the_example_works_as_it_stands_there(packages: Path):
     install(packages, "dice_tool", "dice", EXAMPLE, "tools")
     plugins = ToolPlugins()
-    toolbox = Toolbox((), more=plugins.tools)
+    toolbox = Toolbox((), more=lambda: plugins.tools)
     assert toolbox.specs == ()
     await plugins.load()
     assert [spec.name for spec in toolbox.specs] == ["roll_dice"]
@@ -388,7 +388,7 @@ async def test_a_tool_cannot_give_itself_to_everybody(packages: Path):
     install(packages, "own_tool", "own_tool", TOOL.format(name="own", schema=OBJECT), "tools")
     plugins = ToolPlugins()
     await plugins.load()
-    toolbox = Toolbox((), more=plugins.tools)
+    toolbox = Toolbox((), more=lambda: plugins.tools)
     assert (await toolbox.run(ToolUse("t", "own", {}), OWNER)).text == "done"
     assert (await toolbox.run(ToolUse("t", "own", {}), STRANGER)).is_error
 
@@ -466,7 +466,7 @@ async def test_a_tool_that_never_returns_is_given_up_though_it_takes_no_notice(p
     install(packages, "stubborn", "stubborn", STUBBORN, "tools")
     plugins = ToolPlugins()
     await plugins.load()
-    kit = Toolbox((), more=plugins.tools)
+    kit = Toolbox((), more=lambda: plugins.tools)
     with capture_logs() as logs:
         result = await asyncio.wait_for(kit.run(ToolUse("t", "own", {}), OWNER), 10)
     assert "did not answer in time" in result.text

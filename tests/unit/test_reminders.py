@@ -187,6 +187,9 @@ async def test_a_reminder_is_sent_where_it_was_made_and_stands_in_the_history(de
     assert found[0] == session.id
     assert (entry.kind, entry.role, entry.text) == ("notice", "assistant", letter.text)
     assert letter.entry == entry.id
+    there = store.get(desk.tx, session.id)
+    assert there is not None
+    assert there.last_user_at == session.last_user_at  # it is nothing the person wrote
     assert "plants" not in str(logs)
     assert [each["event"] for each in logs] == ["reminder.sent"]
 
@@ -198,16 +201,6 @@ async def test_it_goes_into_the_conversation_that_goes_on_now(desk):
     desk.clock.advance(hours=1)
     await desk.reminders.fire(desk.clock())
     assert [each[0] for each in store.recent(desk.tx, PLACE.key, 10)] == [second.id]
-
-
-async def test_it_does_not_count_as_something_the_person_wrote(desk):
-    session, _ = UnitOfWork(desk.tx, desk.clock()).current(PLACE)
-    desk.add("x", HOUR)
-    desk.clock.advance(hours=1)
-    await desk.reminders.fire(desk.clock())
-    found = store.get(desk.tx, session.id)
-    assert found is not None
-    assert found.last_user_at == session.last_user_at
 
 
 async def test_one_that_is_late_says_when_it_was_due():

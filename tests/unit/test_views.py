@@ -159,7 +159,7 @@ def test_what_forgetting_removes_is_counted_the_same_before_and_after():
     assert {name: after[name] for name in before} == before
     assert after["prompts"] == 1
     assert "1 reminder or task removed" in memory.counted("en", "did", after)
-    assert not any("taken back" in line for line in memory.counted("en", "did", after))
+    assert not any("withdrawn" in line for line in memory.counted("en", "did", after))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, W
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
 from bot.agent.models.service import ServiceModel, TextStore
-from bot.agent.models.speed import Slots, Speed, Stopwatch, is_chore
+from bot.agent.models.speed import Slots, Speed, Stopwatch
 from bot.agent.offline import OfflineModel
 from bot.config import (
     ANTHROPIC,
@@ -318,8 +318,9 @@ class Models:
         speed = self.speed(name)
         grows = section is not None and (is_own or bool(speed.prompt))
         timeout = section.of_model(model).timeout if section is not None and grows else 0.0
+        is_chore = request.purpose != "chat" and not request.is_awaited  # nobody waits for it
         while True:
-            async with slots.taken(chore=is_chore(request)) as call:
+            async with slots.taken(chore=is_chore) as call:
                 watch = Stopwatch(self._now)
                 sent = _watched(request, watch, call.waited, timeout, speed)
                 try:

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 from pydantic import NonNegativeFloat, TypeAdapter, ValidationError
 
-from bot.agent.models import Request, Usage
+from bot.agent.models import Usage
 from bot.context import tokens
 from bot.errors import ModelPutOff
 
@@ -202,11 +202,6 @@ WAITED: Final = 1.0  # seconds that one request held up another: less may be cha
 SEEN: Final = 3  # times that a service did one after the other until it is known to
 LASTS: Final = 600.0  # seconds that a place less counts after a service was too busy
 PUT_OFF: Final = 20  # times that a chore waits for a place again at once
-
-
-def is_chore(request: Request) -> bool:
-    """True when nobody waits for what a request is for."""
-    return request.purpose != "chat" and not request.is_awaited
 
 
 async def when_free(work: Callable[[], Awaitable[T]]) -> T:

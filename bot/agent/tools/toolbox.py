@@ -425,20 +425,15 @@ class PluginTool:
             task.exception()  # told where it was waited for
 
 
+@dataclass(slots=True)
 class ToolPlugins:
     """The tools of all packages, once they are loaded."""
 
-    def __init__(self) -> None:
-        self._tools: tuple[Tool, ...] = ()
-
-    def tools(self) -> tuple[Tool, ...]:
-        """The tools of all packages."""
-        return self._tools
+    tools: tuple[Tool, ...] = ()
 
     async def load(self) -> None:
         """Load them beside what runs; a package that cannot be loaded keeps nobody from talking."""
-        tools, problems = await asyncio.to_thread(installed)
-        self._tools = tools
+        self.tools, problems = await asyncio.to_thread(installed)
         for package, problem in problems:
             log.error("tools.plugin_failed", package=package, problem=problem)
 

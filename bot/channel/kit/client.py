@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
+from yarl import URL
 
+from bot.channel.kit.json_access import Json, mapping, parse_json
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 from bot.net.connection import ProxyFailed, session, why
 
-__all__ = ["ProxyFailed", "TooLarge", "download", "failure", "read", "session", "why"]
+__all__ = ["download", "exchange", "failure", "read", "session", "why"]
 
 LATER = 30.0  # seconds, when a platform asks to wait and does not say how long
 _BLOCK = 1 << 16  # bytes read at once
@@ -17,6 +22,72 @@ _BLOCK = 1 << 16  # bytes read at once
 
 class TooLarge(Exception):
     """An answer is longer than what was asked for."""
+
+
+class Unreachable(SendTransient):
+    """A platform did not answer; `reason` says why, without an address or a secret.
+
+    `sent` is False when it cannot have got the request.
+    """
+
+    def __init__(self, platform: str, reason: str, *, sent: bool = True) -> None:
+        super().__init__(f"{platform} cannot be reached: {reason}")
+        self.reason, self.sent = reason, sent
+
+
+class TooSlow(Unreachable):
+    """It did not answer in time."""
+
+
+class TooLong(Unreachable):
+    """It answered with more than an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a platform answered."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    body: bytes = field(repr=False, default=b"")
+
+    @property
+    def json(self) -> Json:
+        """The mapping in it, or an empty one."""
+        try:
+            return mapping(parse_json(self.body))
+        except ValueError:
+            return {}  # a page of some proxy
+
+
+async def exchange(
+    calls: aiohttp.ClientSession,
+    method: str,
+    url: URL,
+    *,
+    platform: str,
+    most: int,
+    **request: Any,
+) -> Answer:
+    """One HTTP exchange. It follows no redirect, which would take secrets along.
+
+    No more than `most` bytes of the answer are read, and `platform` is what people call it. All
+    else is as for `aiohttp.ClientSession.request`.
+
+    Raises:
+        Unreachable, TooSlow, TooLong: there was no answer.
+    """
+    try:
+        async with calls.request(method, url, allow_redirects=False, **request) as response:
+            return Answer(response.status, response.headers, await read(response, most))
+    except TooLarge:
+        raise TooLong(platform, "too long an answer") from None
+    except (aiohttp.ClientConnectorError, ProxyFailed) as error:
+        raise Unreachable(platform, why(error), sent=False) from None
+    except TimeoutError:
+        raise TooSlow(platform, "no answer in time") from None
+    except (aiohttp.ClientError, OSError) as error:
+        raise Unreachable(platform, why(error)) from None
 
 
 async def read(response: aiohttp.ClientResponse, most: int) -> bytes:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import structlog
 from cachetools import LRUCache
 
-from bot.channel.kit.supervisor import pause
+from bot.channel import Address, Piece
+from bot.channel.kit.supervisor import Supervisor, pause
+from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
+
+_log = structlog.get_logger()
 
 REMEMBERED = 1024  # drafts that a reply could not replace yet, and questions
 
@@ -200,3 +205,95 @@ class Drafts(ABC, Generic[P]):
                 draft.next_at = await self.put(draft) + loop.time()
             if draft.closing.is_set():
                 return
+
+
+class MessageGone(SendRefused):
+    """The message that was to be edited is not there."""
+
+
+class MessageDrafts(Drafts[Address]):
+    """Replies that show as one message, which is edited until it is the whole reply.
+
+    Args:
+        supervisor: that of the account.
+        first, every: seconds before a reply shows, and between two edits of it.
+    """
+
+    def __init__(self, supervisor: Supervisor, first: float, every: float) -> None:
+        super().__init__(supervisor.spawn, first)
+        self._supervisor, self._every = supervisor, every
+
+    @abstractmethod
+    async def write(self, draft: Draft[Address]) -> None:
+        """Show `draft.text`: in place of `draft.message`, which is set if there is none yet.
+
+        Where a second try could show it twice, `draft.is_dead` is set meanwhile.
+
+        Raises:
+            ChannelError: it cannot be shown, or not now.
+        """
+
+    @abstractmethod
+    async def delete(self, place: Address, message: str) -> None:
+        """Delete a message.
+
+        Raises:
+            ChannelError: it cannot be deleted.
+        """
+
+    async def put(self, draft: Draft[Address]) -> float:
+        """Show a draft; see `Drafts.put`."""
+        try:
+            await self.write(draft)
+        except SendLater as error:
+            draft.is_dead = False
+            return max(self._every, error.seconds)
+        except ChannelError as error:
+            # No later step will fare better where the bot may not write.
+            draft.is_dead |= not isinstance(error, SendTransient)
+            self._failed("failed", error)
+        return self._every
+
+    async def remove(self, draft: Draft[Address]) -> None:
+        """Take away what shows of a draft."""
+        try:
+            await self.delete(draft.place, draft.message)
+        except ChannelError as error:
+            self._failed("left", error)
+
+    async def finish(
+        self,
+        piece: Piece,
+        edit: Callable[[str], Awaitable[str]],
+        send: Callable[[], Awaitable[str]],
+        fits: Callable[[Draft[Address]], bool] = lambda _draft: True,
+    ) -> str:
+        """Send a piece in place of its draft; its id.
+
+        Args:
+            piece: the piece.
+            edit: puts it in place of a message, by id; raises `MessageGone`.
+            send: sends it as a message of its own.
+            fits: False where a draft answers another message than the piece does.
+
+        Raises:
+            ChannelError: as `edit` and `send`; the draft is kept for the next try.
+        """
+        draft = await self.take(piece.address, piece.draft) if piece.draft else None
+        try:
+            if draft is not None and fits(draft):
+                try:
+                    return await edit(draft.message)
+                except MessageGone:
+                    draft.message = ""
+            sent = await send()
+        except ChannelError:
+            self.leave(draft)
+            raise
+        if draft is not None and draft.message:
+            await self.remove(draft)
+        return sent
+
+    def _failed(self, what: str, error: ChannelError) -> None:
+        account = self._supervisor.account
+        _log.info(f"{self._supervisor.channel}.draft.{what}", account=account, error=str(error))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections import UserDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, Literal, TypeVar, get_args
 
 import structlog
 
 from bot.backoff import Backoff, kept
-from bot.channel import Address, Engine, Health, Inbound
-from bot.errors import SendRefused, SendTransient, StorageError
+from bot.channel import Engine, Health, Inbound
+from bot.errors import SendLater, SendTransient, StorageError
 
 FIRST, LONGEST = 2.0, 30.0  # seconds between tries: doubled after each further failure
 GRACE = 5.0  # seconds for what is being stored or sent when an account stops
@@ -28,7 +27,6 @@ MAX_FAULTS = 5
 Part = Literal["listening", "receiving", "storing", "sending", "rights"]
 
 _log = structlog.get_logger()
-A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -394,6 +392,23 @@ class Supervisor(Lifetime):
                 self._failed(event, error)
                 await self.pause(backoff.next())
 
+    async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """What the platform answers, asked again until it does.
+
+        Raises:
+            ChannelError: it never will.
+            Stopped: the account stops first.
+        """
+        backoff = self.backoff()
+        while True:
+            try:
+                return await call()
+            except SendLater as error:
+                delay = error.seconds
+            except SendTransient:
+                delay = backoff.next()
+            await self.pause(delay)
+
     def _failed(self, event: str, error: StorageError, **fields: float) -> None:
         name = type(error).__name__
         _log.error(f"{self.channel}.{event}", account=self.account, error=name, **fields)
@@ -432,43 +447,3 @@ async def _ended_first(task: asyncio.Future[None], lost: asyncio.Event) -> bool:
     finally:
         gone.cancel()
     return not lost.is_set()
-
-
-class Accounts(UserDict[str, A]):
-    """The accounts of a channel that run, by name; none before the start and after the stop.
-
-    Args:
-        channel: the channel's name.
-        title: what people call the platform.
-    """
-
-    def __init__(self, channel: str, title: str) -> None:
-        super().__init__()
-        self._channel = channel
-        self._title = title
-
-    def lack(self, engine: Engine, names: Iterable[str], detail: str) -> None:
-        """Say that these accounts cannot run, and what they lack."""
-        for name in sorted(names):
-            _log.error(f"{self._channel}.account.incomplete", account=name)
-            engine.report(self._channel, name, Health.DOWN, detail)
-
-    def named(self, address: Address) -> A:
-        """The account of an address.
-
-        Raises:
-            SendTransient: the channel does not run.
-            SendRefused: there is no such account.
-        """
-        account = self.get(address.account)
-        if account is not None:
-            return account
-        if not self:
-            raise SendTransient(f"{self._title} is not connected")
-        raise SendRefused(f"this {self._title} account is not configured")
-
-    def take(self) -> list[A]:
-        """All of them, for the channel to stop; it has none from now on."""
-        accounts = list(self.values())
-        self.clear()
-        return accounts

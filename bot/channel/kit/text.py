@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bot.channel import Channel, LengthUnit, Outbound, Piece
+from bot.channel import Attachment, Channel, LengthUnit, Outbound, Piece
 from bot.errors import SendRefused
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ MAX_COLUMN = 40  # cells of a table wider than this do not widen their column
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}+|~{3,}+)(.*)$")
 _INLINE = re.compile(r"\\.|(`{1,4}|\*{1,3}|_{1,3}|~~|\|\|)", re.DOTALL)
+_UNSAFE = re.compile(r"[^\w.()+-]")
 _MAX_INLINE = 8  # characters of marks that are closed and opened again
 _MAX_PARAGRAPH = 16_000  # characters behind a cut in which what closes a mark is looked for
 _MAX_INFO = 16  # of a fence's language when it is opened again
@@ -54,6 +55,11 @@ def first_units(text: str, count: int) -> str:
     if count <= 0:
         return ""
     return text[: _whole_character(text, 0, _reach(text, 0, count, "utf16"))]
+
+
+def file_name(file: Attachment, limit: int = 100) -> str:
+    """A file's name as it may stand in a header or a path, with the end of a long one."""
+    return _UNSAFE.sub("_", file.name)[-limit:] or "file"
 
 
 def written_in(text: str) -> str:

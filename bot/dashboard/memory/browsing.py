@@ -64,7 +64,7 @@ _DRAWN_HEADING = re.compile(r"<(/?)h[1-6]>")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Whose words something is, since when, and until when it was true and where it stood.
+    """Where an entry came from: whose words, since when, and until when it was true.
 
     `why` says why it was struck out at night: "same" as, or "moved" to, what stands in `path`;
     empty when it is not true any more.
@@ -99,7 +99,7 @@ class Block:
 
 
 def note_blocks(text: str, first: int = 1) -> list[Block]:
-    """What a part of a note that begins at line `first` is made of, in order."""
+    """The blocks of a part of a note that begins at line `first`, in order."""
     marked = text.split("\n")
     shown = entries.uncommented(text).split("\n")
     drawn: list[Block] = []
@@ -128,7 +128,7 @@ def note_blocks(text: str, first: int = 1) -> list[Block]:
 
 
 def source_in(line: str) -> Source | None:
-    """Whose words an entry is, by the mark on its first line; None when it has none."""
+    """The source of an entry, by the mark on its first line; None if it has none."""
     by, _, about = markdown.mark_of(line).partition(" ")
     whose: Whose
     match by:
@@ -163,7 +163,7 @@ MOST_QUOTE = 80  # characters of an entry in the name of its button
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """What is told of an entry that makes a `claim`, and which buttons it has."""
+    """The age of an entry in words, and its buttons."""
 
     told: Sequence[str]
     is_faded: bool
@@ -225,7 +225,7 @@ class Spot:
         return cls(order, whole(sent.get("part", ""), 1), of_all)
 
     def link(self, told: str = "", **more: object) -> str:
-        """Where it is; there it is `told` what came of something."""
+        """Its address; `told` is the key of a text to show there."""
         query = {"of": "all"} if self.of_all else {}
         query |= {
             "order": self.order,
@@ -265,7 +265,7 @@ class MemoryBrowser(Pages):
 
     @route("GET", FILES, shared=True)
     async def _list(self, visit: Visit) -> web.Response:
-        """What is remembered, newest first or by topic, a part at a time."""
+        """The page of entries, newest first or by topic, a part at a time."""
         view, language = visit.view, visit.language
         if not view.space:
             return visit.page("memory_closed.html")
@@ -302,7 +302,7 @@ class MemoryBrowser(Pages):
     async def _remembered(
         self, view: MemoryView, *, of_all: bool
     ) -> tuple[Sequence[Remembered], bool]:
-        """What a view's notes say; they are read again only when one was edited."""
+        """The entries of a view; notes are read again only after an edit."""
         edits = self._memory.index.edits
         known = self._entries.get((view, of_all))
         if known is not None and known[0] == edits:
@@ -431,7 +431,7 @@ def size_in_words(size: int) -> str:
 
 
 def _saved(visit: Visit) -> Mapping[str, Any] | None:
-    """What was changed just now: the version before, if any, and what the change came to."""
+    """The last change: the previous version, if any, and the result."""
     base = visit.query("base")
     if "kept" not in visit.request.query or not _DIGEST.fullmatch(base):
         return None
@@ -443,7 +443,7 @@ def _is_shared(path: str) -> bool:
 
 
 def _order(listed: Listed) -> tuple[bool, bool, int, str]:
-    """What is one's own first, with its lasting facts; then what was changed last."""
+    """The sort key of notes: one's own first, lasting facts before others, then the newest."""
     is_shared = _is_shared(listed.path)
     return is_shared, listed.path not in layout.CURATED, -listed.changed_at, listed.path
 

@@ -72,19 +72,19 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Editing:
-    """Whose notes a visitor changes: their own, or as the owner (`of_all`) those of everyone."""
+    """The notes a visitor changes: their own, or as the owner (`of_all`) the shared ones."""
 
     visit: Visit
     of_all: bool
 
     @classmethod
     def from_visit(cls, visit: Visit) -> Editing:
-        """What the address says; those of everyone have routes that are the owner's alone."""
+        """The choice of the address; the routes of shared notes are the owner's alone."""
         return cls(visit, visit.request.path.startswith(f"{OF_ALL}/"))
 
     @property
     def at(self) -> str:
-        """What the addresses of the forms begin with."""
+        """The beginning of the forms' addresses."""
         return OF_ALL if self.of_all else FILES
 
     @property
@@ -94,7 +94,7 @@ class Editing:
 
     @property
     def by(self) -> Provenance | None:
-        """Whose words a new entry is: what everyone reads is nobody's own."""
+        """The source of a new entry; None in shared notes, which are nobody's own words."""
         return None if self.of_all else "owner"
 
 

@@ -1,4 +1,4 @@
-"""Where memory comes from: the message of an entry, and what a reply was given."""
+"""Sources: the message an entry came from, and the quotes a reply was given."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class MemorySources(Pages):
 
     @route("GET", "/api/sources", shared=True)
     async def _sources(self, visit: Visit) -> web.Response:
-        """What a reply of the visitor's own conversations was given, and where each is shown."""
+        """The quotes that a reply of the visitor was given, each with its address."""
         reply, view = visit.query("message"), visit.view
 
         def read(tx: Transaction) -> list[dict[str, str]]:
@@ -81,7 +81,7 @@ def _short(words: str) -> str:
 
 
 def _link_of(tx: Transaction, view: MemoryView, session: Session, quote: Quote) -> str:
-    """Where a quote is shown: its line of a note, its message or its conversation; or empty."""
+    """The address of a quote: its line of a note, its message or its conversation; or empty."""
     if quote.path:
         return link_to(quote.path, quote.line)
     if quote.where[0].startswith(BEFORE):

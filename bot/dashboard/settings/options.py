@@ -1,4 +1,4 @@
-"""Which options the page offers to change, and how each one stands: pure."""
+"""The options that the page offers to change, with their values. Pure."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class CurrentOption:
 
     @property
     def zero(self) -> str:
-        """What 0 means, as `settings.zero.<word>`; empty where it is a number like others."""
+        """The word for 0, in `settings.zero`; empty if 0 has no special meaning."""
         return _ZERO.get(self.name, "")
 
     @property
@@ -277,7 +277,7 @@ def sentences(visit: Visit, error: ConfigError) -> list[str]:
 
 
 def told(visit: Visit, key: Key, trial: Trial) -> str:
-    """What came of trying a channel's secret: what was checked, and what was not."""
+    """The result of trying a channel's secret: what was checked, and what was not."""
     channel, option = str(key[1]).replace("_", " ").title(), str(key[-1])
     said = {"channel": channel, "name": trial.name, "option": option}
     return visit.say(f"settings.trial.{trial.outcome}", **said)

@@ -127,7 +127,7 @@ class SettingsPages(Pages):
         rows: Sequence[CurrentOption],
         typed: Mapping[str, str],
     ) -> tuple[dict[str, str], list[str]]:
-        """What is wrong by the name of the option, and what is wrong beside."""
+        """The problems by name of the option, and all others."""
         if error is None:
             return {}, []
         keys = error.keys if isinstance(error, Mistakes) else ()

@@ -132,7 +132,7 @@ class StartPages(Pages):
         return see(f"{PATH}{'?saved=self' if step == 'self' else ''}#{step}")
 
     async def _told(self, visit: Visit, error: ConfigError, form: Mapping[str, str]) -> list[str]:
-        """What to enter instead, where a field of the form is wrong; else what is wrong."""
+        """What to enter instead in a wrong field of the form; otherwise the problems."""
         await asyncio.to_thread(options.zones)
         keys = (
             error.keys if isinstance(error, Mistakes) and not isinstance(error, Overruled) else ()

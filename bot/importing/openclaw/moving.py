@@ -333,7 +333,7 @@ def _channels(settings: Mapping[str, object]) -> Iterator[Table]:
         is_set = bool(words(section.get(option)))
         notes = [f"Its {option} goes into .env as {variable}=…"] if is_set else []
         if section.get("accounts"):
-            notes.append("It had more accounts: see accounts in docs/configuration.md.")
+            notes.append("It had more accounts: see accounts in config/confidant.toml.")
         yield f"channels.{channel}", _section(section), notes
         for id_, room in mapping(section.get("groups")).items():
             wanted = mapping(room).get("requireMention")
