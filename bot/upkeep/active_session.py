@@ -170,10 +170,8 @@ class ActiveSessions:
             StorageError: it cannot be read.
         """
         cached = await self.cache.get(session_id)
-        return ActiveSession(cached, conversation, await self._limits(cached, conversation))
-
-    async def _limits(self, cached: CachedSession, conversation: Conversation) -> ModelLimits:
-        return await self.limits.of(cached.session.model, conversation.config.agent)
+        limits = await self.limits.of(cached.session.model, conversation.config.agent)
+        return ActiveSession(cached, conversation, limits)
 
     async def resumed(self, session: Session) -> ActiveSession:
         """A session with no message at hand, for whoever wrote in it last.
@@ -239,7 +237,7 @@ class ActiveSessions:
         """
         cached = await self.cache.get(active.cached.session.id)
         conversation = self.resolver.renewed(active.conversation)
-        limits = await self._limits(cached, conversation)
+        limits = await self.limits.of(cached.session.model, conversation.config.agent)
         return ActiveSession(cached, conversation, limits)
 
 
