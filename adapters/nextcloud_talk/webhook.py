@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,29 +30,6 @@ READ_TIMEOUT = 5.0  # seconds for the body of a call; Talk gives up then too
 _log = structlog.get_logger()
 
 
-class Seen:
-    """The random values that were used, so that a signed call counts once; the oldest go first."""
-
-    def __init__(
-        self, kept: float = SEEN, most: int = MAX_SEEN, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._used: TTLCache[str, None] = TTLCache(most, kept, timer=clock)
-
-    def __len__(self) -> int:
-        return len(self._used)
-
-    def add(self, value: str) -> bool:
-        """Remember a value; False when it was there already."""
-        if value in self._used:
-            return False
-        self._used[value] = None
-        return True
-
-    def forget(self, value: str) -> None:
-        """Let a value be used again: what came with it could not be stored."""
-        self._used.pop(value, None)
-
-
 class TalkWebhook(WebhookServer):
     """The webhook of all accounts.
 
@@ -63,7 +40,8 @@ class TalkWebhook(WebhookServer):
         self._paths: dict[str, list[Account]] = {}
         for account in accounts:
             self._paths.setdefault(account.seat.webhook_path, []).append(account)
-        self._seen = Seen()
+        # The random values that were used: a signed call counts once.
+        self._seen: TTLCache[str, None] = TTLCache(MAX_SEEN, SEEN, timer=time.monotonic)
         supervisors = [account.supervisor for account in accounts]
         routes = dict.fromkeys(self._paths, self._answer)
         super().__init__(supervisors, host, port, routes, body_timeout=READ_TIMEOUT)
@@ -80,9 +58,10 @@ class TalkWebhook(WebhookServer):
             account.drop("backend")
             account.wrong_backend(call.backend)
             return web.Response(status=401)
-        if not self._seen.add(call.random):
+        if call.random in self._seen:
             account.drop("replayed")
             return web.Response(status=409)
+        self._seen[call.random] = None
         return await self._take(account, call)
 
     async def _take(self, account: Account, call: Call) -> web.Response:
@@ -94,12 +73,12 @@ class TalkWebhook(WebhookServer):
         try:
             understood = await account.take(payload)
         except StorageError:
-            self._seen.forget(call.random)  # it may be brought again
+            self._seen.pop(call.random, None)  # it may be brought again
             return web.Response(status=500)
         except Stopped:
             return web.Response(status=503)  # it is found the next time
         except Exception:  # noqa: BLE001  # a fault of ours must not silence the next call
-            self._seen.forget(call.random)
+            self._seen.pop(call.random, None)
             account.drop("fault")
             _log.exception("nextcloud_talk.fault", account=account.name)
             return web.Response(status=500)

@@ -49,7 +49,8 @@ _MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker
 def words_of(message: Json) -> str:
     """What is written in a message, with the address behind each linked word; or empty."""
     key = _key(message)
-    links = _links(message, key)
+    is_plain = "entities" not in message and "caption_entities" not in message
+    links = [] if is_plain else _links(message, key)
     if not links:
         return text(message, key)
     raw = str(message[key]).encode("utf-16-le", "surrogatepass")

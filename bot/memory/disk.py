@@ -324,7 +324,7 @@ def remove(parent: int, name: str, before: bytes) -> bool:
     time.sleep(SETTLING)  # an editor that had it open may still be writing
     is_gone = _read(parent, beside) == found
     if not is_gone:
-        _link(parent, beside, name)  # but where an editor has saved it anew by now
+        _link(parent, beside, name)  # unless an editor has saved it again by now
     files.sync_names(parent)
     with suppress(FileNotFoundError):
         os.unlink(beside, dir_fd=parent)

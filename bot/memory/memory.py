@@ -69,7 +69,7 @@ class Spot:
 class Cleared:
     """The result of forgetting: entries by file, and chunks and cached vectors of the index.
 
-    When it `is_indexed` still, the index could not be written, and is built anew when it can be.
+    When it `is_indexed` still, the index could not be written, and is rebuilt when it can be.
     """
 
     files: tuple[tuple[str, int], ...] = ()
@@ -162,7 +162,7 @@ class Memory:
     async def keep(self, feed: TranscriptFeed, coordination: Coordination) -> None:
         """Feed the index with what is said, until cancelled or closed.
 
-        Where many nodes share it, one of them does, and builds it anew when that is due.
+        Where many nodes share it, one of them does, and rebuilds it when that is due.
         """
         while True:
             async with coordination.owning(INDEX) as lost:

@@ -1,4 +1,4 @@
-"""The seam to the index: what goes into it, what is found in it, and how it is doing."""
+"""The seam to the index: documents, findings and its status."""
 
 from __future__ import annotations
 

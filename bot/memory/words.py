@@ -92,7 +92,7 @@ class Statistics:
 class Text:
     """A chunk's text, ready to be matched; `first` is the row of its first unit.
 
-    `joined` is what `Tokenize` took, its heading in the last line, and `tokens` what came of it.
+    `joined` is what `Tokenize` took, its heading in the last line, and `tokens` its result.
     """
 
     units: list[Unit]

@@ -145,7 +145,7 @@ class Manifest:
 
 
 class _Hashed:
-    """A file that is read once, and what all of it comes to."""
+    """A file that is read once, with the digest of all of it."""
 
     def __init__(self, source: IO[bytes], advance: Advance) -> None:
         self._source = source

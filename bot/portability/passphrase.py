@@ -1,8 +1,8 @@
 """Seals or opens a short text with a passphrase; a program of its own.
 
-What makes guessing slow takes a second and half a gigabyte, and lets nothing else run meanwhile.
+Making guesses slow takes a second and half a gigabyte, and blocks everything else meanwhile.
 Standard input has three lines: "seal" or "open", the passphrase and the text, these two in
-hexadecimal. Standard output has what came of it. It ends with WRONG for another passphrase.
+hexadecimal. Standard output has the result. The exit status is WRONG for a wrong passphrase.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Agenda:
     def list(self, head: str = "", numbers: Collection[int] = ()) -> str:
         """A line for each, or for those with these numbers, and how to see or cancel one.
 
-        At most `MAX_SHOWN` are listed. Below what comes again is what came of its last time.
+        At most `MAX_SHOWN` are listed. Recurring ones show the result of their last time.
         """
         every = self.waiting()
         if not every:
@@ -82,7 +82,7 @@ class Agenda:
         return "\n".join((*lines, "", self._text("reminder.how")))
 
     def show(self, number: int) -> str:
-        """One with all of its words and, when it comes again, what came of its last times."""
+        """One with all of its words and, if it recurs, the results of its last times."""
         found = self._numbered(number)
         if found is None:
             return self._text("reminder.no_such", number=number)

@@ -21,7 +21,7 @@ KEPT_MS = 7 * 24 * VALID_MS  # questions are remembered that long
 State = Literal["open", "allowed", "denied", "begun"]
 Verdict = Literal["allowed", "denied", "begun", "late"]
 """The fate of a call; "late" is one that was allowed too long ago, "begun" one that was begun
-before: by a program that ended, so what came of it is not known.
+before: by a program that ended, so its result is unknown.
 """
 
 Asker = tuple[str, str, str]
@@ -108,7 +108,7 @@ def drop_all(tx: Transaction) -> None:
 
 # Calls that nobody has to allow, and that must not be made twice all the same: each is noted before
 # it begins, and the note goes with the turn that is stored. One that is found by another turn of
-# the same message was begun, and what came of it is lost.
+# the same message was begun, and its result is lost.
 
 STARTED: Final = "started:"  # what the keys of `meta` begin with: "started:ROW:NUMBER"
 

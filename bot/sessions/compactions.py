@@ -186,7 +186,7 @@ def among(tx: Transaction, names: Sequence[Name], words: str) -> list[Name]:
 
 
 def remove(tx: Transaction, names: Sequence[Name]) -> None:
-    """Remove snapshots; the next request of their sessions makes them anew."""
+    """Remove snapshots; the next request of their sessions makes new ones."""
     drop_old(tx, names)
     for session_id in dict.fromkeys(session_id for session_id, _ in names):
         store.touch(tx, session_id)
@@ -198,7 +198,7 @@ def before(tx: Transaction, at: int) -> list[Name]:
 
 
 def drop_old(tx: Transaction, names: Sequence[Name]) -> None:
-    """Remove those of sessions that nobody spoke in for long; the next request makes them anew."""
+    """Remove those of sessions that nobody spoke in for long; the next request makes new ones."""
     digests: set[str] = set()
     for name in names:
         rows = tx.execute(f"DELETE FROM prefixes WHERE {_ONE} RETURNING system, tools", name)

@@ -67,7 +67,7 @@ class Rule:
 
     @property
     def is_elapsed(self) -> bool:
-        """True when it goes by what has gone by, whatever the clocks on the wall say."""
+        """True if it counts elapsed time, not the time on the clock."""
         return self.frequency in {"MINUTELY", "HOURLY"}
 
     @property

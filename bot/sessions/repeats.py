@@ -194,7 +194,7 @@ def refused(tx: Transaction, repeat: Repeat) -> None:
 def end_run(
     tx: Transaction, repeat: Repeat, state: RunState, *, now: int, letter: int = 0, error: str = ""
 ) -> Repeat | None:
-    """Note what came of a task's run; the task as it is then.
+    """Note the result of a task's run; the task as it is then.
 
     None when that was noted before: the run took so long that it was given up. After
     `MAX_FAILURES` in a row the task is paused.
@@ -227,7 +227,7 @@ def left_running(tx: Transaction, before: int) -> list[Repeat]:
 
 
 def get(tx: Transaction, id_: int) -> Repeat | None:
-    """One of them, whatever became of it."""
+    """One of them, in whatever state."""
     return REPEATS.get(tx, id_)
 
 
@@ -277,7 +277,7 @@ def runs(tx: Transaction, repeat: Repeat, limit: int) -> list[Run]:
 def retime(
     tx: Transaction, zone_of: Callable[[Repeat], ZoneInfo], now: int, people: Collection[str] = ()
 ) -> None:
-    """Work out anew when those that are still to come are due, by where their people live now.
+    """Recompute when those still to come are due, by the time zones their people have now.
 
     Of these people only, if any are named. It also takes back what a clock that was far ahead had
     put off, and what it took for said.
@@ -332,7 +332,7 @@ def looked_in_on(tx: Transaction) -> list[str]:
 
 
 def looking_in_on(tx: Transaction, person: str) -> Repeat | None:
-    """The last task that looked in on somebody, whatever became of it, unless the program did."""
+    """The last task that looked in on somebody, in whatever state, unless the program ended it."""
     theirs = "person = ? AND made_by = 'program' AND state <> 'over'"
     return REPEATS.first(tx, theirs, person, order="id DESC")
 

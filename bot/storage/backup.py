@@ -139,7 +139,7 @@ def copy(
         closing(apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)) as reader,
         closing(apsw.Connection(str(target))) as writer,
     ):
-        # Within a transaction the pages are those of its beginning, so copying never begins anew.
+        # Within a transaction the pages are those of its beginning, so copying never starts over.
         SqliteTransaction(reader).execute("BEGIN; SELECT 1 FROM sqlite_schema")
         with writer.backup("main", reader, "main") as copying:
             size = int(SqliteTransaction(reader).execute("PRAGMA page_size")[0][0])

@@ -151,7 +151,7 @@ class Server:
         version: such as "18.1".
         size: of the database, in bytes.
         tables: the version of the tables; 0 while there are none.
-        problems: what stands in the way, each with what mends it.
+        problems: what is in the way, each with its fix.
     """
 
     place: str

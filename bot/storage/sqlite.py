@@ -242,7 +242,7 @@ def _connect_and_migrate(path: Path, *, keeps: bool = True) -> apsw.Connection:
 
 
 def compact(path: Path) -> None:
-    """Write a database anew, so that nothing is left on free pages, nor of words in its index.
+    """Rewrite a database, so that nothing is left on free pages or in its full-text index.
 
     Raises:
         StorageError: somebody else uses it, or the disk is full; it is as it was.

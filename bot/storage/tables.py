@@ -31,7 +31,7 @@ class Table:
         name: in the schema.
         key: the columns of its primary key.
         owner: whose its rows are, by any of these; empty for what is nobody's alone.
-        kind: "truth" cannot be had again, what is "derived" is made anew from it, and what is of
+        kind: "truth" cannot be had again, what is "derived" is made from it again, and what is of
             the "engine" says something about this one database only.
         engine: the only engine that has it; empty for both.
         export: the columns that an export tells, with spaces between, in the order of the first.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +19,7 @@ from bot.config import Settings
 from bot.doctor import checks
 from bot.errors import NotVisible
 from bot.identity.view import MemoryView
-from bot.memory import folders
+from bot.memory import disk, folders
 from bot.memory.folders import Folder, front_matter
 from bot.memory.index import note_files
 from bot.memory.memory import Memory
@@ -194,6 +195,28 @@ async def test_what_cannot_be_read_is_named_once_and_the_rest_is_found(tmp_path,
         assert "vault/changing.md:1" not in await found(memory, "boiler")
         await memory.folders.sync()
         assert "vault/changing.md:1" in await found(memory, "boiler")
+
+
+async def test_notes_in_a_subfolder_that_cannot_be_opened_for_now_stay_found(tmp_path, monkeypatch):
+    write_file(tmp_path / "vault/one.md", "the stove")
+    write_file(tmp_path / "vault/cellar/heating.md", "the boiler")
+    async with opened(tmp_path) as memory:
+        open_folder = disk.open_folder
+
+        def refuses(parent, name):
+            if name == "cellar":
+                raise OSError(errno.EIO, "input/output error")
+            return open_folder(parent, name)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(disk, "open_folder", refuses)
+            await memory.folders.sync()
+            assert "cannot be read: 1" in memory.folders.state("vault").fault
+            assert await found(memory, "boiler") == ["vault/cellar/heating.md:1"]
+        (tmp_path / "vault/cellar/heating.md").unlink()
+        await memory.folders.sync()
+        assert memory.folders.state("vault").fault == ""
+        assert await found(memory, "boiler") == []
 
 
 @pytest.mark.parametrize("inside", [True, False])

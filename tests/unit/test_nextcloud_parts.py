@@ -25,7 +25,6 @@ from adapters.nextcloud_talk.send import (
     messages,
     reference_id,
 )
-from adapters.nextcloud_talk.webhook import Seen
 from bot import settings
 from bot.channel import Address, Outbound, reveal
 from bot.channel.kit.client import Answer
@@ -229,27 +228,6 @@ def test_what_can_be_signed_at_all(random, signature, good):
 
 
 # --- replays -------------------------------------------------------------------------------------
-
-
-def test_a_value_counts_once_for_an_hour():
-    now = [0.0]
-    seen = Seen(clock=lambda: now[0])
-    assert seen.add("a")
-    now[0] = 3599
-    assert not seen.add("a")
-    now[0] = 3600
-    assert seen.add("a")
-    seen.forget("a")
-    seen.forget("never there")
-    assert seen.add("a")
-
-
-def test_remembering_has_an_end():
-    seen = Seen(most=100)
-    for number in range(1000):
-        assert seen.add(str(number))
-    assert len(seen) == 100
-    assert not seen.add("999")
 
 
 # --- sending -------------------------------------------------------------------------------------

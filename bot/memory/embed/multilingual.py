@@ -251,7 +251,7 @@ class MultilingualEmbedder:
     dims = DIMS
 
     def __init__(self, cache: Path, package: Path | None = None) -> None:
-        """`cache` is a folder in which its table is kept, and made anew when it is not there."""
+        """`cache` is a folder in which its table is kept, and made again if it is missing."""
         self._cache = cache
         self._package = package
         self._threads: ThreadPoolExecutor | None = None

@@ -381,8 +381,8 @@ class Rows(ABC):
     def need_attention(self) -> bool:
         """True if a sync has something to repair, or a rebuild is due."""
 
-    def can_mend(self, error: Exception) -> bool:
-        """Note what is wrong; True when other rows mend it."""
+    def can_repair(self, error: Exception) -> bool:
+        """Note what is wrong; True if a rebuild repairs it."""
         if isinstance(error, DimsChanged):
             self.outdated = self._at_work
             return True

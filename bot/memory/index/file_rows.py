@@ -47,8 +47,8 @@ from bot.storage import Row, Value, fulltext, marks
 
 T = TypeVar("T")
 
-# What a new file mends: one that is damaged, missing, or not what it should be.
-MENDED = (
+# Errors that a new file repairs: the old one is damaged, missing, or of the wrong kind.
+REPAIRABLE = (
     apsw.CorruptError,
     apsw.NotADBError,
     apsw.SQLError,
@@ -321,13 +321,13 @@ class FileRows(Rows):
         """True if the file is damaged or gone, or a rebuild is due."""
         return self.broken or bool(self.outdated) or not self.are_there
 
-    def can_mend(self, error: Exception) -> bool:
-        """Note what is wrong with the file; True when another one, or other rows, mend it."""
-        if isinstance(error, MENDED):
+    def can_repair(self, error: Exception) -> bool:
+        """Note what is wrong with the file; True if a new file or a rebuild repairs it."""
+        if isinstance(error, REPAIRABLE):
             self.broken = not self._are_superseded()
             log.warning("memory.index_rebuilt", reason=type(error).__name__)
             return True
-        return super().can_mend(error)
+        return super().can_repair(error)
 
     def tidy(self) -> None:
         """Open the file at the start, without what earlier programs left."""
@@ -352,7 +352,7 @@ class FileRows(Rows):
             os.close(turn)
 
     def fitting(self) -> Store | None:
-        """See `Rows.fitting`; a file that is damaged or gone is made anew first."""
+        """See `Rows.fitting`; a damaged or missing file is replaced first."""
         self._opened_file()
         return super().fitting()
 
@@ -433,7 +433,7 @@ State = Literal["none", "damaged", "other", "building", "ready"]
 class Health:
     """An index file.
 
-    `state` is "other" for a file of another version, which is made anew, and "building" while no
+    `state` is "other" for a file of another version, which is replaced, and "building" while no
     generation of it is whole. `behind` counts the notes that are not in it as they are now.
     """
 

@@ -31,7 +31,7 @@ from bot.memory.words import Statistics
 from bot.storage import Row, Value, files, fulltext, marks
 
 NAME = "index.db"
-FORMAT = 6  # raise it when the tables change: a file of another format is made anew
+FORMAT = 6  # raise it when the tables change: a file of another format is replaced
 BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
 READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
 SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one

@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 class Searches:
     """Some threads that search, each with its own reader of the index file.
 
-    What they find wrong with the file they note for the writer, which mends it.
+    They note what is wrong with the file for the writer, which repairs it.
     """
 
     def __init__(

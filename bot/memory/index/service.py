@@ -120,7 +120,7 @@ class MemoryIndex:
         given = (settings, notes, rows, cache, embedder)
         return cls(*given, clock=clock, owns=owns, versions=versions, uses=uses)
 
-    # --- its life ---------------------------------------------------------------------------------
+    # --- starting and closing ---------------------------------------------------------------------
 
     async def start(self) -> None:
         """Open or build the index, and keep it up to date from now on, in the background."""
@@ -304,7 +304,7 @@ class MemoryIndex:
         that still stands on disk comes back, as it is then, with the sync that follows.
 
         Raises:
-            StorageError: the index file cannot be written; it is built anew as soon as it can be.
+            StorageError: the index file cannot be written; it is rebuilt as soon as possible.
         """
 
         def work(store: Store, cache: Cache) -> Forgotten:
@@ -319,7 +319,7 @@ class MemoryIndex:
         await self._searches.run(self._searches.drop_reader)
         return forgotten
 
-    # --- how it is doing --------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------
 
     async def status(self) -> Status:
         """The state of the index: its contents, and what does not work."""

@@ -1,4 +1,4 @@
-"""Keeps the index up with the notes: opened, synced, built anew, one change at a time."""
+"""Keeps the index in step with the notes: opens, syncs and rebuilds it, one change at a time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import Cache, digest
 from bot.memory.index.engine import DimsChanged, Packed, Rows, SourceRow, Store, Writing
-from bot.memory.index.file_rows import MENDED
+from bot.memory.index.file_rows import REPAIRABLE
 from bot.memory.note_store import NoteStore
 from bot.memory.search import BEING_BUILT, Building, Counts
 from bot.memory.vectors import Vectors
@@ -101,7 +101,7 @@ class Writer:
         return not self._syncs and self.rows.need_attention()
 
     async def open(self) -> None:
-        """Open the index file; what cannot be opened is made anew by the next sync."""
+        """Open the index file; the next sync replaces one that cannot be opened."""
 
         def work() -> None:
             self._cache.prune(self._clock())
@@ -111,7 +111,7 @@ class Writer:
             try:
                 await self._run(work)
             except FAILURES as error:
-                self.rows.broken |= isinstance(error, MENDED)
+                self.rows.broken |= isinstance(error, REPAIRABLE)
                 self._problem = _words(error)
 
     async def close(self) -> None:
@@ -212,8 +212,8 @@ class Writer:
                 store = await self._run(self.rows.fitting)
                 return await (self._build() if store is None else self._compare(store))
             except (DimsChanged, apsw.Error) as error:
-                mended = await self._run(lambda error=error: self.rows.can_mend(error))
-                if not mended or (not left and isinstance(error, apsw.Error)):
+                is_repairable = await self._run(lambda error=error: self.rows.can_repair(error))
+                if not is_repairable or (not left and isinstance(error, apsw.Error)):
                     raise
         return Outcome(failure="the embedder's vectors keep changing their length")
 
@@ -254,8 +254,8 @@ class Writer:
                     if store is not None:
                         return await work(store)
                 except (DimsChanged, *FAILURES) as error:
-                    mended = await self._run(lambda error=error: self.rows.can_mend(error))
-                    if not (mended and left):
+                    is_repairable = await self._run(lambda error=error: self.rows.can_repair(error))
+                    if not (is_repairable and left):
                         self._problem = _words(error)
                         raise StorageError(self._problem) from error
         raise StorageError("The memory index cannot be opened.")
@@ -266,7 +266,7 @@ class Writer:
         Raises:
             apsw.Error: the index file cannot be written.
             StorageError: the shared database does not take it.
-            DimsChanged: it must be built anew.
+            DimsChanged: it must be rebuilt.
         """
         outcome = Outcome()
         since = await self._versions.numbers() if self._versions is not None else None

@@ -52,7 +52,7 @@ class Night:
 
     @property
     def edits(self) -> tuple[Edit, ...]:
-        """All it comes to, in order."""
+        """All its edits, in order."""
         return tuple(edit for change in self.changes for edit in change.edits)
 
 

@@ -221,7 +221,7 @@ _TRUST: Final = {"hand": 3, "owner": 3, "imported": 2, "agent": 1}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing the night does: `edits` are what it comes to.
+    """One change of a night; `edits` make it.
 
     `name` tells it from others, and has the digests of the entries it rests on.
     """
