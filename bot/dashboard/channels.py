@@ -165,7 +165,9 @@ class ChannelPages(Pages):
         )
         wanted = visit.query("q").strip()
         origins = self._origins()
-        found = [self._room(each) for each in latest]
+        # A room that was another agent's before has a conversation of that one's too.
+        once = {room_of(each.key): each for each in reversed(latest)}
+        found = [self._room(each) for each in reversed(once.values())]
         groups = [
             card for name in self._plugins for card in _groups(name, self._section(name), origins)
         ]

@@ -16,6 +16,7 @@ import structlog
 
 from bot.core import Core
 from bot.delivery import outbox
+from bot.identity.routing import agent_of
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, layout, markdown, versions
 from bot.memory.memory import Forgetter, Forgotten, Memory
@@ -76,6 +77,8 @@ class Deletions:
         Raises:
             StorageError: the database cannot be read.
         """
+        if agent_of(session.key) not in view.agents:
+            return []  # it was saved to another agent's memory
         places = await self._core.database.read(lambda tx: _places(tx, session))
         found: list[Note] = []
         for path, lines in places.items():
