@@ -13,9 +13,11 @@ from bot.identity.routing import agent_of
 from bot.identity.view import folder_name, talk_of
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person
+from bot.sessions import repeats
 from bot.sessions.search import find, keys_of
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
+from tests.integration.test_tasks import due, ran
 from tests.support import NOON, make_config, running, until, write_file
 
 ROOMS = {"memory": {"group_policy": "open", "require_mention": False}}
@@ -117,6 +119,7 @@ async def test_a_room_keeps_when_it_is_answered_whichever_agent_answers(tmp_path
 
 SECRET = "cornflower"  # said to the main agent, or in its notes
 OWN = "marigold"  # the same of the agent with memory of its own
+ADA = "agent:main:memory:dm:ada"
 
 
 def shown(request: Request) -> str:
@@ -212,6 +215,25 @@ async def test_an_export_and_an_erasure_reach_the_memory_of_every_agent(tmp_path
     left = [path for path in (tmp_path / "workspace").rglob("*.md") if "eve-" in path.read_text()]
     assert left == []
     assert SECRET in (tmp_path / "workspace" / "MEMORY.md").read_text()
+
+
+async def test_a_task_is_not_carried_out_with_the_memory_of_another_agent(tmp_path):
+    task = "/task every day at 15:00 what is the garden flower of the year?"
+    async with apart(tmp_path) as engine:
+        await engine.ask_each("hello", task, sender="ada")
+    moved = {"family": {"memory": "own", "bind": [{"sender": "ada"}]}}
+    async with apart(tmp_path, agents=moved) as engine:
+        await due(engine, hours=4)
+        await ran(engine)
+        assert engine.model.requests == []
+        read = engine.app.core.database.read
+        (made,) = await read(lambda tx: repeats.of_key(tx, ADA))
+        (run,) = await read(lambda tx: repeats.runs(tx, made, 9))
+        assert "another agent" in run.error
+    async with apart(tmp_path) as engine:  # when the rule is gone it goes on
+        await due(engine, hours=28)
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
+        assert SECRET in shown(engine.model.requests[-1])
 
 
 async def test_an_agents_own_fallback_stands_in_for_its_model(tmp_path):
