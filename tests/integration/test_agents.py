@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from bot.agent.models import Request
+from bot.channel import Address
 from bot.errors import ModelUnreachable
 from bot.identity import MessageOrigin
 from bot.identity.routing import agent_of
@@ -234,6 +236,22 @@ async def test_a_task_is_not_carried_out_with_the_memory_of_another_agent(tmp_pa
         await due(engine, hours=28)
         await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
         assert SECRET in shown(engine.model.requests[-1])
+
+
+async def test_a_page_of_theirs_hears_what_any_agent_was_asked_to_forget(tmp_path, monkeypatch):
+    heard: list[tuple[bool, bool]] = []
+
+    async def forgotten(is_about: Callable[[Address], bool]) -> None:
+        ada, eve = (is_about(Address("memory", "default", name)) for name in ("ada", "eve"))
+        heard.append((ada, eve))
+
+    async with apart(tmp_path) as engine:
+        monkeypatch.setattr(engine.channel, "forgotten", forgotten)
+        await engine.ask_each(f"/memory forget {OWN}", "/memory forget yes", **at("ada", "f"))
+        await until(lambda: bool(heard))
+    assert set(heard) == {(True, False)}
+    kept = (tmp_path / "workspace" / "agents" / "family" / "MEMORY.md").read_text()
+    assert OWN not in kept
 
 
 async def test_an_agents_own_fallback_stands_in_for_its_model(tmp_path):
