@@ -13,6 +13,8 @@ from bot.errors import ModelUnreachable
 from bot.identity import MessageOrigin
 from bot.identity.routing import agent_of
 from bot.identity.view import folder_name, talk_of
+from bot.memory.disk import FolderNotes
+from bot.memory.files import SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person
 from bot.sessions import repeats
@@ -207,11 +209,14 @@ async def test_an_export_and_an_erasure_reach_the_memory_of_every_agent(tmp_path
     space = f"people/{folder_name('memory:eve')}"
     lost = tmp_path / "workspace" / "agents" / "gone" / space
     knows(lost, "eve-gone")
+    (tmp_path / "workspace" / "agents" / ".trash").mkdir()  # nobody's
     async with await SqliteDatabase.open(tmp_path / "confidant.db") as database:
         whose = await database.read(lambda tx: person.find(tx, config, "memory:eve"))
         views = {view.space for view in whose.views}
         assert views >= {space, f"agents/family/{space}", f"agents/gone/{space}"}
         plan = await database.read(lambda tx: person.plan_of(tx, whose, NOON))
+    with person.exporting(tmp_path / "eve.zip", NOON) as export:
+        assert await export.notes(whose, SpaceFiles(FolderNotes(config.workspace))) == 6
     assert {talk_of("family", "memory:eve"), f"agents/family/{space}#private"} < {*plan.partitions}
     await person.erase(config, plan, lambda: NOON, lambda _: None)
     left = [path for path in (tmp_path / "workspace").rglob("*.md") if "eve-" in path.read_text()]
