@@ -51,8 +51,8 @@ WORKED_OUT: Mapping[str, str] = {
     "calls of `routing.*`": "bot.identity.routing:",
 }
 GOALS: Mapping[str, int] = {
-    "functions": 180,
-    "files": 40,
+    "functions": 220,
+    "files": 45,
     "session key worked out": 1,
     "memory view worked out": 1,
     "command worked out": 1,

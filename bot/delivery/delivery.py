@@ -140,6 +140,10 @@ class Rests(Exception):
         self.seconds = seconds
 
 
+# Why a text is not sent.
+UNSENDABLE = (Withdrawn, Parked, Unspoken, errors.SendRefused, errors.ChatMoved)
+
+
 class Delivery:
     """The one way out: everything the bot says passes here.
 
@@ -258,7 +262,11 @@ class Delivery:
             try:
                 async with self._turns.setdefault(queue.address, asyncio.Lock()):
                     for letter in rest or backlog.take():
-                        await self._sent_or_told(letter, backlog)
+                        about_turn(letter.extra.turn)
+                        try:
+                            await self._send(letter)
+                        except UNSENDABLE as exc:
+                            await self._not_sent(letter, exc, backlog)
             except Rests as exc:
                 log.info("delivery.rest", channel=queue.address.channel, seconds=exc.seconds)
                 rest = [exc.letter]
@@ -266,37 +274,19 @@ class Delivery:
             else:
                 return
 
-    async def _sent_or_told(self, letter: Letter, backlog: Backlog[Letter]) -> None:
-        """Send a text, or say why it is not sent.
+    async def _send(self, letter: Letter) -> None:
+        """Send what was not sent yet of a text, piece by piece, and note each.
 
         Raises:
             Rests: others are sent to first.
+            Exception: one of `UNSENDABLE`, when it is not sent.
         """
-        about_turn(letter.extra.turn)
         channel = self._core.channels.get(letter.address.channel)
         if channel is None:
             await self._park(letter, "this channel is not running", outbox.LATER)
             return
-        try:
-            if self._core.clock() - letter.created_at >= WAITED_MS:
-                await self._must_be_there(letter)
-            await self._send(channel, letter)
-        except Withdrawn:
-            log.info("delivery.withdrawn", channel=channel.name, letter=letter.id)
-        except Parked as exc:
-            if letter.extra.aloud:  # nobody wants it later
-                await self._unspoken(letter, "late")
-            else:
-                is_tried = letter.tries < LAST_TRIES
-                await self._park(letter, str(exc), outbox.LATER if is_tried else outbox.NEVER)
-        except Unspoken as exc:
-            await self._unspoken(letter, exc.reason)
-        except errors.SendRefused as exc:
-            await self._refused(letter, exc)
-        except errors.ChatMoved as exc:
-            await self._move(letter, exc.chat, backlog)
-
-    async def _send(self, channel: Channel, letter: outbox.Letter) -> None:
+        if self._core.clock() - letter.created_at >= WAITED_MS:
+            await self._must_be_there(letter)
         if letter.extra == outbox.UNREADABLE:
             report_unreadable("outbox", str(letter.id), "ValueError")
             raise errors.SendRefused("what comes with it cannot be read")
@@ -305,7 +295,7 @@ class Delivery:
         for index in range(letter.pieces_sent, len(pieces)):
             tries = letter.tries if index == letter.pieces_sent else 0
             try:
-                await self._try(channel, letter, pieces[index], tries)
+                await self._send_piece(channel, letter, pieces[index], tries)
             except errors.SendLater as exc:
                 raise Rests(replace(letter, pieces_sent=index), exc.seconds) from None
             done = index + 1
@@ -323,11 +313,14 @@ class Delivery:
             log.info("delivery.parked_sent", channel=channel.name, letter=letter.id)
             await self._count_unsent()
 
-    async def _try(self, channel: Channel, letter: outbox.Letter, piece: Piece, tries: int) -> None:
+    async def _send_piece(
+        self, channel: Channel, letter: outbox.Letter, piece: Piece, tries: int
+    ) -> None:
         """Send one piece, waiting and trying again until it is through or is not to be.
 
         Raises:
             Parked: it fails, and what comes after it need not wait for it.
+            Unspoken: it is too late to say it aloud.
             Withdrawn: it is not to be sent any more.
             SendLater: what is for others goes first.
             SendRefused: it never will get through.
@@ -335,67 +328,78 @@ class Delivery:
         """
         bugs = 0
         while True:
-            error = await self._once(channel, piece, letter)
-            if error is None:
-                return
-            tries += 1
-            bugs += not isinstance(error, errors.SendTransient)
-            if bugs >= MAX_BUGS:
-                raise errors.SendRefused(f"given up after {type(error).__name__}") from error
-            with suppress(errors.StorageError):  # it is tried more often then
-                await self._core.database.write(lambda tx, n=tries: outbox.tried(tx, letter.id, n))
-            held = tries >= PARK_TRIES and not letter.parked
-            if letter.parked or tries >= GIVE_UP_TRIES or (held and letter.extra.aloud):
-                raise Parked(type(error).__name__) from error
-            if held and await self._gets_through(channel, letter):
-                raise Parked(type(error).__name__) from error
-            await asyncio.sleep(min(FIRST_RETRY * 2 ** min(tries - 1, 16), LAST_RETRY))
-            await self._must_be_there(letter)
-
-    async def _must_be_there(self, letter: outbox.Letter) -> None:
-        """Look whether a text that has waited is still to be sent.
-
-        Raises:
-            Withdrawn: it is not.
-        """
-        with suppress(errors.StorageError):  # it is sent then: nothing was heard of the contrary
-            if not await self._core.database.read(lambda tx: outbox.is_there(tx, letter.id)):
-                raise Withdrawn
-
-    async def _once(
-        self, channel: Channel, piece: Piece, letter: outbox.Letter | None = None
-    ) -> Exception | None:
-        """Send one piece, as late as the platform asks for; what it failed by.
-
-        Raises:
-            Withdrawn: its `letter` is not to be sent any more.
-            SendLater: what is for others goes first.
-            SendRefused: it never will get through.
-            ChatMoved: the chat has another id now.
-        """
-        while True:
             await self._until_sure(account_name(piece.address))
             try:
                 there = await channel.send(piece)
+            except (errors.SendRefused, errors.ChatMoved):
+                raise
             except errors.SendLater as exc:
                 if exc.is_own:
                     raise
                 log.info("delivery.wait", channel=channel.name, seconds=exc.seconds)
-                await asyncio.sleep(exc.seconds)
-                if letter is not None:
-                    await self._must_be_there(letter)
-            except (errors.SendRefused, errors.ChatMoved):
-                raise
-            except errors.SendTransient as exc:
-                return exc
+                pause = exc.seconds
             except Exception as exc:
-                log.exception("delivery.unmapped_error", channel=channel.name)
-                return exc
+                tries += 1
+                if not isinstance(exc, errors.SendTransient):
+                    log.exception("delivery.unmapped_error", channel=channel.name)
+                    bugs += 1
+                if bugs >= MAX_BUGS:
+                    raise errors.SendRefused(f"given up after {type(exc).__name__}") from exc
+                pause = await self._pause(channel, letter, tries, exc)
             else:
                 to = piece.address
-                known = (to.channel, to.account, to.chat, there)
-                self.sent[known] = (to.thread, piece.whole.id)
-                return None
+                self.sent[to.channel, to.account, to.chat, there] = (to.thread, piece.whole.id)
+                return
+            await asyncio.sleep(pause)
+            await self._must_be_there(letter)
+
+    async def _pause(
+        self, channel: Channel, letter: outbox.Letter, tries: int, error: Exception
+    ) -> float:
+        """Seconds until a text that failed so often is tried again.
+
+        Raises:
+            Parked: what comes after it need not wait for it.
+            Unspoken: it is too late to say it aloud.
+            SendLater: what is for others goes first.
+        """
+        with suppress(errors.StorageError):  # it is tried more often then
+            await self._core.database.write(lambda tx: outbox.tried(tx, letter.id, tries))
+        if letter.extra.aloud and (letter.parked or tries >= PARK_TRIES):
+            raise Unspoken("late") from error  # nobody wants it later
+        is_over = letter.parked or tries >= GIVE_UP_TRIES
+        if is_over or (tries >= PARK_TRIES and await self._gets_through(channel, letter)):
+            raise Parked(type(error).__name__) from error
+        return min(FIRST_RETRY * 2 ** min(tries - 1, 16), LAST_RETRY)
+
+    async def _not_sent(
+        self, letter: Letter, error: Exception, backlog: Backlog[outbox.Letter]
+    ) -> None:
+        """Park a text, drop it, or send it elsewhere, by why it is not sent."""
+        match error:
+            case Parked():
+                is_tried = letter.tries < LAST_TRIES
+                await self._park(letter, str(error), outbox.LATER if is_tried else outbox.NEVER)
+            case Unspoken():
+                await self._unspoken(letter, error.reason)
+            case errors.SendRefused():
+                await self._refused(letter, error)
+            case errors.ChatMoved():
+                await self._move(letter, error.chat, backlog)
+            case _:
+                log.info("delivery.withdrawn", channel=letter.address.channel, letter=letter.id)
+
+    async def _must_be_there(self, letter: outbox.Letter) -> None:
+        """Look whether a text that has waited is still to be sent; a notice by the way is.
+
+        Raises:
+            Withdrawn: it is not.
+        """
+        if not letter.id:
+            return
+        with suppress(errors.StorageError):  # it is sent then: nothing was heard of the contrary
+            if not await self._core.database.read(lambda tx: outbox.is_there(tx, letter.id)):
+                raise Withdrawn
 
     async def _until_sure(self, name: str) -> None:
         """Wait until this node is sure that no other one sends for an account.
@@ -416,13 +420,13 @@ class Delivery:
         now = self._core.clock()
         minutes = max(0, now - letter.created_at) // MINUTE_MS
         words = text(letter.language, "delivery.parked", minutes=minutes)
-        told = outbox.Letter(
-            0, letter.address, "notice", words, letter.reply_to, 0, f"{UNSENT}{letter.id}", now
+        name = f"{UNSENT}{letter.id}"
+        told = outbox.Letter(  # in no table, and tried once, like all that is parked
+            0, letter.address, "notice", words, letter.reply_to, 0, name, now, state="parked"
         )
-        with suppress(errors.SendRefused, errors.ChatMoved):
+        with suppress(Parked, errors.SendRefused, errors.ChatMoved):
             for piece in await _rendered(channel, told):
-                if await self._once(channel, piece) is not None:
-                    return False
+                await self._send_piece(channel, told, piece, 0)
             return True
         return False
 

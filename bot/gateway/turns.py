@@ -85,15 +85,16 @@ class TurnRunner:
         """Answer these messages, all of one session, with one reply."""
         started = time.perf_counter()
         conversation = rows[-1].conversation
-        preview = ReplyPreview(
-            self._core.channels.get(conversation.address.channel),
-            self._live,
-            conversation.address,
-            str(rows[0].id),
-            streams=conversation.settings.streaming,
-            is_direct=conversation.is_direct,
-        )
         async with self._notes.watching(conversation.view) as watch:
+            preview = ReplyPreview(
+                self._core.channels.get(conversation.address.channel),
+                self._live,
+                conversation.address,
+                str(rows[0].id),
+                streams=conversation.settings.streaming,
+                is_direct=conversation.is_direct,
+                forgotten=watch.words,
+            )
             async with preview:
                 async with self._attempts.preparing(rows):
                     understood = await self._heard(rows, stop)
@@ -210,15 +211,9 @@ class TurnRunner:
     async def _turn(
         self, request: TurnRequest, preview: ReplyPreview, meter: Meter, stop: Stop
     ) -> TurnResult:
-        forgotten = request.context.watch.words
-
-        def shown(words: str) -> None:
-            if not fulltext.holds_any(words, forgotten):
-                preview.show(words)
-
         turn = Turn(request, self._toolbox, meter=meter)
         if preview.shows_text:
-            turn.on_text = shown
+            turn.on_text = preview.show
         if preview.shows_thoughts:
             turn.on_thought, turn.on_tool = preview.think, preview.step
         with stop.by(turn.stop, "reply"):
@@ -252,7 +247,9 @@ class ReplyPreview:
         *,
         streams: bool = True,
         is_direct: bool = True,
+        forgotten: Sequence[str] = (),
     ) -> None:
+        """`forgotten` are words that are not shown, also those that are added meanwhile."""
         able = channel.capabilities if channel is not None else Capabilities()
         self._live = live
         self._shows_typing = able.typing
@@ -261,6 +258,7 @@ class ReplyPreview:
         self.draft = draft_id if self.shows_text else ""
         self._address = address
         self._draft_id = draft_id
+        self._forgotten = forgotten
         self._timer: asyncio.TimerHandle | None = None
         self._typing_task: asyncio.Task[None] | None = None
         self._draft_task: asyncio.Task[None] | None = None
@@ -353,10 +351,10 @@ class ReplyPreview:
     async def _show_drafts(self) -> None:
         while self._shown != self._text:
             self._shown = self._text
-            # A ✓ is the engine's to give, and only when the reply is finished.
-            await self._live.draft(
-                self._address, self._draft_id, without_confirmations(self._shown)
-            )
+            if not fulltext.holds_any(self._shown, self._forgotten):
+                # A ✓ is the engine's to give, and only when the reply is finished.
+                words = without_confirmations(self._shown)
+                await self._live.draft(self._address, self._draft_id, words)
 
     async def _show_thoughts(self) -> None:
         while self._thought_shown != self._thought:
