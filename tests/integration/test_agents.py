@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from bot.agent.models import Request
 from bot.channel import Address
@@ -21,8 +24,10 @@ from bot.sessions import repeats
 from bot.sessions.search import find, keys_of
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
+from tests.integration.test_archive import invoke
+from tests.integration.test_night import AFTER, NIGHT, NOTES, held, look, put, receipts
 from tests.integration.test_tasks import due, ran
-from tests.support import NOON, make_config, running, until, write_file
+from tests.support import NOON, FakeClock, make_config, running, until, write_file
 
 ROOMS = {"memory": {"group_policy": "open", "require_mention": False}}
 COOK = {
@@ -257,6 +262,53 @@ async def test_a_page_of_theirs_hears_what_any_agent_was_asked_to_forget(tmp_pat
     assert set(heard) == {(True, False)}
     kept = (tmp_path / "workspace" / "agents" / "family" / "MEMORY.md").read_text()
     assert OWN not in kept
+
+
+OF_FAMILY = "agents/family"
+
+
+async def test_at_night_each_memory_of_a_person_is_tidied_and_undone_by_itself(tmp_path):
+    clock = FakeClock(NIGHT)
+    async with apart(tmp_path, clock=clock) as engine:
+        for space in ("", OF_FAMILY):
+            put(tmp_path, NOTES, space)
+        await engine.ask("hello")
+        await engine.ask("hello", **at("ada", "f"))
+        await look(engine)
+        assert held(tmp_path) == held(tmp_path, OF_FAMILY) == AFTER
+        clock.advance(hours=5)
+        await engine.app.maintenance.nights.look()
+        await until(lambda: len(receipts(engine)) == 2)
+        assert "3 entries" in await engine.ask("/undo night", **at("ada", "f"))
+        assert held(tmp_path, OF_FAMILY) == NOTES
+        assert held(tmp_path) == AFTER
+
+
+@pytest.mark.usefixtures("logs_stay")
+async def test_what_was_forgotten_with_one_agent_stays_so_after_a_restore(tmp_path):
+    home, target = tmp_path / "home", tmp_path / "x.backup"
+    eve = f"people/{folder_name('memory:eve')}/memory/trip.md"
+    notes = [home / "workspace" / space / eve for space in ("", OF_FAMILY)]
+    for note in notes:
+        write_file(note, "- the word is heron\n- the boat is blue\n")
+    async with apart(home) as engine:
+        for thread in ("", "f"):
+            await engine.ask("my secret is heron", **at("eve", thread))
+    made = await asyncio.to_thread(invoke, home, "backup", str(target))
+    assert made.exit_code == 0, made.exception
+    async with apart(home) as engine:
+        await engine.ask("/memory forget heron", **at("eve", "f"))
+        assert "Forgotten" in await engine.ask("/memory forget yes", **at("eve", "f"))
+    done = await asyncio.to_thread(invoke, home, "restore", str(target))
+    assert done.exit_code == 0, done.exception
+    assert [note.read_text() for note in notes] == [
+        "- the word is heron\n- the boat is blue\n",
+        "- the boat is blue\n",
+    ]
+    async with apart(home) as engine:
+        for thread in ("", "f"):
+            await engine.ask("what do you know?", **at("eve", thread))
+            assert ("heron" in shown(engine.model.requests[-1])) == (thread == "")
 
 
 async def test_an_agents_own_fallback_stands_in_for_its_model(tmp_path):

@@ -135,6 +135,22 @@ def test_what_was_pulled_and_edited_is_pushed(desk):
 
 
 @rows_too
+def test_notes_of_an_agents_own_are_pulled_and_pushed(desk):
+    mine, hers = "agents/family/memory/trip.md", "agents/family/people/eve/memory/trip.md"
+    desk.write({mine: "# Trip\n", hers: "Eve's secret\n"})
+    copy = desk.folder / "copy"
+    assert desk("pull", copy).exit_code == 0
+    assert (copy / mine).read_text() == "# Trip\n"
+    assert not (copy / hers).exists()
+    (copy / mine).write_text("# Trip to Rome\n")
+    write_file(copy / hers, "Mine now\n")
+    done = desk("push", copy, given="y\n")
+    assert f"{hers}: no note can have this name" in done.output
+    assert desk.read(mine) == "# Trip to Rome\n"
+    assert desk.read(hers) == "Eve's secret\n"
+
+
+@rows_too
 def test_what_changed_meanwhile_is_refused_and_all_else_is_written(desk):
     copy = desk.folder / "copy"
     desk("pull", copy)

@@ -179,6 +179,35 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Agent:
+    """One of `[agents]`; each of `binds` is a rule as pairs of field and value."""
+
+    name: str
+    binds: tuple[tuple[tuple[str, str], ...], ...]
+    has_own: bool = False
+
+    def as_config(self) -> dict[str, Any]:
+        return {"memory": "own" if self.has_own else "main", "bind": [*map(dict, self.binds)]}
+
+
+# One with memory of its own, for a room, a person, a thread of Ada's and one account of the owner's
+# with links; and one with that of `[agent]`, for another room and another person.
+AGENTS = (
+    Agent(
+        "family",
+        (
+            (("channel", "memory"), ("account", "default"), ("chat", "den")),
+            (("channel", "memory"), ("sender", "bob")),
+            (("channel", "memory"), ("sender", "ada"), ("thread", "t1")),
+            (("channel", "nct"), ("sender", "chief")),
+        ),
+        has_own=True,
+    ),
+    Agent("clerk", ((("channel", "memory"), ("chat", "cave")), (("sender", "eve"),))),
+)
+
+
+@dataclass(frozen=True)
 class Setting:
     """A configuration as the oracle understands it."""
 
@@ -191,6 +220,7 @@ class Setting:
     embedder: str = "none"
     night: str = "rules"  # how notes are kept in order at night
     joined: tuple[tuple[str, str], ...] = ()  # with /link: whom an account counts as
+    agents: tuple[Agent, ...] = ()
     known: dict[tuple[str, Who], Any] = field(
         default_factory=dict[tuple[str, "Who"], Any], init=False, repr=False, compare=False
     )
@@ -219,10 +249,39 @@ class Setting:
         return self.as_whom(who).id in self.owner or any(place in self.owner for place in joined)
 
     @remembered
+    def agent(self, who: Who) -> str:
+        """Who answers: the first with a rule that fits; a sender is one of a direct chat."""
+        for agent in self.agents:
+            for bind in agent.binds:
+                fits = all(not value or getattr(who, name) == value for name, value in bind)
+                if fits and not (who.room and dict(bind).get("sender")):
+                    return agent.name
+        return "main"
+
+    def memory(self, agent: str) -> str:
+        """Whose memory an agent has: its own, or that of `[agent]`, which is called ""."""
+        return agent if any(each.has_own for each in self.agents if each.name == agent) else ""
+
+    def in_memory(self, memory: str, space: str) -> str:
+        """What a space of `[agent]` is in some memory."""
+        if not memory:
+            return space
+        return f"agents/{memory}" if space == "main" else f"agents/{memory}/{space}"
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        return ("", *(each.name for each in self.agents if each.has_own))
+
+    @remembered
     def person(self, who: Who) -> str:
         if self.is_owner(who):
             return "the owner"
         return f"@{self.link(who)}" if self.link(who) else self.as_whom(who).id
+
+    @remembered
+    def talker(self, who: Who) -> str:
+        """Whose the talk of a direct chat is, in the memory it is in."""
+        return f"{self.memory(self.agent(who))}/{self.person(who)}"
 
     @remembered
     def persons(self, who: Who) -> frozenset[str]:
@@ -233,6 +292,10 @@ class Setting:
 
     @remembered
     def space(self, who: Who) -> str:
+        return self.in_memory(self.memory(self.agent(who)), self.main_space(who))
+
+    @remembered
+    def main_space(self, who: Who) -> str:
         if who.room:
             account = "-" if who.account == "default" else f"/{who.account}/"
             return f"rooms/{folder_of(f'{who.channel}{account}{who.room}')}"
@@ -246,7 +309,8 @@ class Setting:
     def conversation(self, who: Who) -> tuple[str, ...]:
         """Who shares whose prompt, by the table in docs/operating.md."""
         if who.room:
-            return ("room", who.channel, who.account, who.room, who.thread)
+            place = who.channel, who.account, who.room, who.thread
+            return ("room", *place, self.agent(who))
         root = self.as_whom(who)
         peer = f"@{self.link(who)}" if self.link(who) else ""
         if not peer and root.id != who.id and self.dm_scope != "per-peer":
@@ -261,7 +325,7 @@ class Setting:
                 found = (who.channel, peer or f"={who.sender}")
             case _:
                 found = (who.channel, who.account, peer or f"={who.sender}")
-        return (*found, who.thread)
+        return (*found, who.thread, self.agent(who))
 
     @remembered
     def sees_memory(self, who: Who) -> bool:
@@ -276,11 +340,10 @@ class Setting:
         return (own.default or self.scope.default) == "allow"
 
     def _matches(self, who: Who, name: str, value: str) -> bool:
-        if name == "key_prefix" and who.room:
-            return f"agent:main:{who.channel}:".startswith(value)
         if name == "key_prefix":
-            begins = {"main": "agent:main:main", "per-peer": "agent:main:dm:"}
-            return begins.get(self.dm_scope, f"agent:main:{who.channel}:").startswith(value)
+            begins = {"main": "main", "per-peer": "dm:"} if not who.room else {}
+            rest = begins.get(self.dm_scope, f"{who.channel}:")
+            return f"agent:{self.agent(who)}:{rest}".startswith(value)
         return (getattr(who, name) if name else "") == value
 
 
@@ -555,6 +618,7 @@ class World:
             "scope": setting.scope.as_config(),
             "channels": channels,
             "dashboard": {"port": 0},
+            "agents": {each.name: each.as_config() for each in setting.agents},
         }
         return config_model(plugins).model_validate(data), plugins
 
@@ -578,7 +642,7 @@ class World:
     def _is_said(self, canary: Canary, who: Who) -> None:
         canary.said.add(self.setting.conversation(who))
         if not who.room:  # what is said in a room is nobody's
-            canary.persons.add(self.setting.person(who))
+            canary.persons.add(self.setting.talker(who))
 
     def sentence(self, token: str, topic: int = 0) -> str:
         return f"{TOPICS[topic % len(TOPICS)]} is {token}"
@@ -610,7 +674,9 @@ class World:
 
     def plant_everywhere(self) -> None:
         """Every space, every kind of file, and every place beside them that is nobody's."""
-        spaces = {"main", *(self.setting.space(who) for who in PEOPLE)}
+        setting = self.setting
+        mains = {"main", *map(setting.main_space, PEOPLE)}
+        spaces = {setting.in_memory(each, space) for space in mains for each in setting.memories}
         names = ("MEMORY.md", "USER.md", "memory/2026-11-21.md", "memory/2026-11-20.md")
         for space in sorted(spaces):
             for topic, name in enumerate((*names, "memory/topics/deep/trip.md", "memory/红船.md")):
@@ -623,7 +689,9 @@ class World:
             if not self.url:
                 odd = folder / "memory" / f"odd-{self.canary(space=space)}.md"
                 odd.write_bytes(b"- \xff\xfe\x81 odd\n")
-        for space in sorted({self.setting.space(who) for who in (*MEMBERS, *BYSTANDERS)}):
+        mains = set(map(setting.main_space, (*MEMBERS, *BYSTANDERS)))
+        rooms = {setting.in_memory(each, space) for space in mains for each in setting.memories}
+        for space in sorted(rooms):
             for topic, name in enumerate(("ROOM.md", "memory/talk.md", "memory/2026-11-21.md")):
                 self.plant(space, name, topic)
             for topic, name in enumerate(("MEMORY.md", "USER.md", "topic.md")):
@@ -905,8 +973,8 @@ class World:
             return answer.status
 
     def _is_owners(self, space: str, canary: Canary) -> bool:
-        everybody = self.setting.dm_scope == "main" and _is_direct(canary)
-        is_own = "main" in canary.spaces or "the owner" in canary.persons or everybody
+        everybody = self.setting.dm_scope == "main" and self._is_direct(canary, "")
+        is_own = "main" in canary.spaces or "/the owner" in canary.persons or everybody
         return "shared" in canary.spaces or (space in {"", "main"} and is_own)
 
     # --- the scanner ------------------------------------------------------------------------------
@@ -997,21 +1065,32 @@ class World:
     def _may_one(self, who: Who) -> May:
         setting = self.setting
         mine = setting.conversation(who)
-        persons = frozenset[str]() if who.room else setting.persons(who)
+        memory = setting.memory(setting.agent(who))
+        named = frozenset[str]() if who.room else setting.persons(who)
+        persons = {f"{memory}/{name}" for name in named}
         sees = setting.sees_memory(who)
         spaces = {setting.space(who), "shared"} if sees else set[str]()
         everybody = setting.dm_scope == "main" and not who.room
         is_ada = sees and not who.room and setting.person(who) == setting.person(ADA)
+        is_owner = sees and not who.room and setting.is_owner(who)
 
         def may(canary: Canary) -> bool:
             return bool(
                 mine in canary.said
                 or canary.spaces & spaces
                 or (is_ada and canary.folder == ADA.id)
-                or (sees and (canary.persons & persons or (everybody and _is_direct(canary))))
+                or (is_owner and canary.folder)
+                or (sees and canary.persons & persons)
+                or (sees and everybody and self._is_direct(canary, memory))
             )
 
         return may
+
+    def _is_direct(self, canary: Canary, memory: str) -> bool:
+        """Whether somebody said it in a direct chat with one of the agents that share a memory."""
+        return any(
+            place[0] != "room" and self.setting.memory(place[-1]) == memory for place in canary.said
+        )
 
     def _shown_in(self, request: Request) -> frozenset[str]:
         """The canaries in all that a model is given."""
@@ -1048,11 +1127,6 @@ def _recalled_later(message: Message) -> int:
     return sum(len(tokens_in(text)) for text in texts if text.startswith(LATER))
 
 
-def _is_direct(canary: Canary) -> bool:
-    """Whether somebody said it in a direct chat."""
-    return any(conversation[0] != "room" for conversation in canary.said)
-
-
 def shown(message: Message) -> str:
     """Everything in a message that a model is given."""
     parts = list[str]()
@@ -1071,6 +1145,12 @@ def hostile(setting: Setting, token_paths: Sequence[str] = ()) -> list[str]:
     """Names of files that are somebody else's, in every spelling."""
     ada, boss = setting.space(Who("memory", "ada")), setting.space(Who("memory", "boss"))
     den = f"rooms/{folder_of('memory-den')}"
+    others = [
+        setting.in_memory(memory, space)
+        for memory in setting.memories
+        for space in ("main", "people/ada", "people/bob", den)
+        if setting.agents and (memory or space != "main")
+    ]
     plain = [
         *(f"{ada}/{name}" for name in ("MEMORY.md", "USER.md", "memory/2026-11-21.md")),
         *(
@@ -1085,6 +1165,7 @@ def hostile(setting: Setting, token_paths: Sequence[str] = ()) -> list[str]:
         *("memory/2026-11-21.md", "people/stranger/MEMORY.md", "people/loose.md", ".e.md"),
         *(f"{name}/{path}" for name in FOLDERS for path in ("notes.md", "deep/er/talk.txt")),
         *("folders/vault/notes.md", "vault", "vault/", "handbook/../vault/notes.md"),
+        *(f"{space}/{name}" for space in others for name in ("MEMORY.md", "memory/2026-11-21.md")),
     ]
     twisted = [
         spelled

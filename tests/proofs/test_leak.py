@@ -31,6 +31,7 @@ from bot.settings.checks import built_in_tools
 from tests.fakes import postgres
 from tests.fakes.config_channels import problems
 from tests.proofs.canaries import (
+    AGENTS,
     BYSTANDERS,
     EVERYONE,
     LINKER,
@@ -102,7 +103,9 @@ RULE = st.one_of(
     st.tuples(
         st.sampled_from(["allow", "deny"]),
         st.just("key_prefix"),
-        st.sampled_from(["agent:main:main", "agent:main:memory:", "agent:main:dm:", "agent:x"]),
+        st.sampled_from(
+            ["agent:main:main", "agent:main:memory:", "agent:main:dm:", "agent:x", "agent:family:"]
+        ),
     ),
     st.tuples(st.sampled_from(["allow", "deny"]), st.just(""), st.just("")),
 )
@@ -128,6 +131,7 @@ SETTING = st.builds(
     ).map(tuple),
     account_scopes=st.one_of(st.just(()), OWN_SCOPE.map(lambda rules: (("second", rules),))),
     embedder=st.sampled_from(["none", "hash", "hash"]),
+    agents=st.sampled_from([(), AGENTS]),
 )
 
 

@@ -13,10 +13,18 @@ from aiohttp import web
 
 from bot.identity import ConversationResolver, access
 from bot.identity.view import MAIN_SPACE, MemoryView
-from tests.proofs.canaries import Leak, Rules, Setting
+from tests.proofs.canaries import AGENTS, Leak, Rules, Setting
 from tests.proofs.rounds import sample
 from tests.proofs.tour import take_the_tour
 
+# The owner has an account with each of two agents, and so has Ada.
+SEVERAL = Setting(
+    owner=("memory:boss",),
+    links=(("boss", ("memory:boss", "nct:chief")),),
+    scope=Rules("allow", ()),
+    embedder="hash",
+    agents=AGENTS,
+)
 DM_SCOPES = ("main", "per-peer", "per-channel-peer", "per-account-channel-peer")
 
 
@@ -54,6 +62,24 @@ async def test_with_the_built_in_embedder_and_everybody_linked_somehow(tmp_path:
 async def test_a_memory_of_rows_takes_the_tour(tmp_path: Path, postgres_url: str):
     setting = Setting(owner=("memory:boss",), scope=Rules("allow", ()), embedder="hash")
     counts = await take_the_tour(tmp_path, setting, postgres_url)
+    assert counts["rightly seen"] > 500
+    assert counts["recalled later"] > 5
+    assert not list(tmp_path.rglob("*.md"))
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("dm_scope", ["main", "per-channel-peer"])
+async def test_agents_with_and_without_memory_of_their_own_take_the_tour(
+    tmp_path: Path, dm_scope: str
+):
+    counts = await take_the_tour(tmp_path, replace(SEVERAL, dm_scope=dm_scope))
+    assert counts["rightly seen"] > 500
+    assert counts["recalled later"] > 5
+
+
+@pytest.mark.proof
+async def test_agents_whose_memories_are_rows_take_the_tour(tmp_path: Path, postgres_url: str):
+    counts = await take_the_tour(tmp_path, SEVERAL, postgres_url)
     assert counts["rightly seen"] > 500
     assert counts["recalled later"] > 5
     assert not list(tmp_path.rglob("*.md"))
@@ -300,6 +326,27 @@ def what_was_joined_stays_joined(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def own_memories_are_the_main_one(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import view
+
+    patch.setattr(view, "agents_space", lambda _agent, space: space)
+
+
+def keys_of_all_agents_are_searched(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(MemoryView, "begins", ("agent:",))
+
+
+def talk_of_all_agents_is_searched(patch: pytest.MonkeyPatch) -> None:
+    from bot.identity import view
+
+    partitions, agents = view.MemoryView.partitions, ("main", *(each.name for each in AGENTS))
+
+    def leaky(self: MemoryView) -> tuple[str, ...]:
+        return partitions.fget(replace(self, agents=agents))
+
+    patch.setattr(MemoryView, "partitions", property(leaky))
+
+
 SEEN_AT_ONCE: tuple[Break, ...] = (
     everybody_is_ada,
     folders_are_for_everybody,
@@ -357,3 +404,22 @@ async def test_a_leak_of_rows_is_seen(
         await take_the_tour(
             tmp_path, Setting(owner=("memory:boss",), embedder="hash"), postgres_url
         )
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("notes", ["files", "rows"])
+@pytest.mark.parametrize(
+    "leaky",
+    [
+        own_memories_are_the_main_one,
+        keys_of_all_agents_are_searched,
+        talk_of_all_agents_is_searched,
+    ],
+    ids=lambda leaky: leaky.__name__,
+)
+async def test_a_leak_between_agents_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgres_url: str, leaky: Break, notes: str
+):
+    leaky(monkeypatch)
+    with pytest.raises(Leak):
+        await take_the_tour(tmp_path, SEVERAL, postgres_url if notes == "rows" else "")

@@ -116,7 +116,8 @@ async def asks_the_page(world: World, topic: int) -> None:
     ada = world.setting.space(Who("memory", "ada"))
     spaces = ("", "main", "shared", "people/ada", ada, f"{ada}#private", "main#private", "rooms")
     others = ("talk:main", "talk:memory:ada", "..", "people/../", "MAIN", "*", "rooms/memory-den")
-    await world.ask_the_page(topic, (*spaces, *others))
+    agents = ("agents/family", "agents/family#private", "agents/family/people/bob", "agents")
+    await world.ask_the_page(topic, (*spaces, *others, *agents))
     world.counts["steps"] += 1
 
 
