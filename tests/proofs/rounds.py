@@ -20,10 +20,16 @@ def rounds(usual: int, few: int | None = None) -> int:
     return usual * int(times)
 
 
-def lengths(name: str, brief: int, usual: int, few: int | None = None) -> pytest.MarkDecorator:
-    """Runs a test with `brief` as its argument, and as a long proof with `rounds(usual, few)`."""
+def lengths(
+    name: str, brief: int | None, usual: int, few: int | None = None
+) -> pytest.MarkDecorator:
+    """Runs a test with `brief` as its argument, and as a long proof with `rounds(usual, few)`.
+
+    Without `brief` it is a long proof only: another test of the same mechanism is brief.
+    """
     proof = pytest.param(rounds(usual, few), marks=pytest.mark.proof, id="proof")
-    return pytest.mark.parametrize(name, [pytest.param(brief, id="brief"), proof])
+    briefly = [] if brief is None else [pytest.param(brief, id="brief")]
+    return pytest.mark.parametrize(name, [*briefly, proof])
 
 
 def long(*values: object) -> ParameterSet:

@@ -22,7 +22,7 @@ CHAT = 1
 OWNER = {"CONFIDANT_SESSION__OWNER": f"telegram:{CHAT}"}
 
 
-@lengths("orders", 2, 25, 15)
+@lengths("orders", None, 25, 15)
 async def test_kills_at_any_moment_let_an_allowed_call_be_made_at_most_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], orders: int
 ):

@@ -144,7 +144,7 @@ async def a_task(folder: Path) -> AsyncIterator[Days]:
             await stopped(fake, CHAT, program)
 
 
-@lengths("times", 2, 16, 8)
+@lengths("times", None, 16, 8)
 async def test_kills_around_a_task_leave_each_time_told_once_or_known_as_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], times: int
 ):

@@ -25,7 +25,7 @@ SECTION = "CONFIDANT_CHANNELS__TELEGRAM__"
 pytestmark = pytest.mark.slow
 
 
-@lengths("albums", 1, 20, 8)
+@lengths("albums", None, 20, 8)
 async def test_kills_between_the_parts_of_albums_lose_none_of_them(tmp_path, capsys, albums):
     chance, names = random.Random(SEED), list[str]()  # noqa: S311 - chance, not a secret
 

@@ -140,7 +140,7 @@ async def test_a_kill_after_an_answer_loses_its_day_of_use_and_nothing_else(tmp_
         uses.nothing_else_is_lost()
 
 
-@lengths("kills", 1, 60, 5)
+@lengths("kills", None, 60, 5)
 async def test_kills_at_any_moment_leave_only_uses_that_were_and_the_next_ones_count(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kills: int
 ) -> None:

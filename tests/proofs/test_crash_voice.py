@@ -23,7 +23,7 @@ TAKES = 0.05  # seconds to listen, and to speak
 AT = ("listening", "heard", "speaking", "any")  # when it is killed
 
 
-@lengths("count", 2, 24, 12)
+@lengths("count", None, 24, 12)
 async def test_kills_at_any_moment_let_each_voice_message_be_answered_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ):
