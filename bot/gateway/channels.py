@@ -15,6 +15,7 @@ from bot.core import Core
 from bot.errors import StorageError
 from bot.gateway.gateway import Connections
 from bot.identity import MessageOrigin
+from bot.identity.view import main_space
 from bot.memory import versions
 
 START_SECONDS = 30.0  # that a channel may take, which is to connect after it has started
@@ -148,7 +149,8 @@ class Hiding:
         """Something was forgotten, here or elsewhere: let no page show it. Never raises."""
         try:
             numbers = await self._core.database.read(versions.numbers)
-            changed = {space for space, n in numbers.items() if self._known.get(space) != n}
+            news = (space for space, n in numbers.items() if self._known.get(space) != n)
+            changed = {*map(main_space, news)}  # a page shows what was said to every agent
             if not changed:
                 return
             for channel in tuple(self._core.channels.values()):
@@ -163,4 +165,4 @@ class Hiding:
     def _space_of(self, address: Address) -> str:
         chat = address.chat
         origin = MessageOrigin(address.channel, address.account, chat, "direct", chat)
-        return self._core.resolver.of(origin).view.space
+        return main_space(self._core.resolver.of(origin).view.space)

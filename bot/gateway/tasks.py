@@ -30,6 +30,7 @@ from bot.gateway.lanes import TurnWithdrawn
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.i18n import text
 from bot.identity import Conversation
+from bot.identity.routing import agent_of
 from bot.logs import about_turn
 from bot.memory.layout import HEARTBEAT_FILE
 from bot.memory.note_store import Watch
@@ -168,6 +169,10 @@ class TaskRunner:
             return None
         if not here.is_served:
             _failed(unit, repeat, text(repeat.target.language, "task.why_refused"))
+            return None
+        if agent_of(repeat.target.key) not in here.config.agents.sharing(here.agent):
+            # What it came to would stand in a conversation that does not share this memory.
+            _failed(unit, repeat, text(repeat.target.language, "task.why_agent"))
             return None
         place = replace(here.place, key=f"{here.key}:task:{repeat.id}")
         session, header = store.start(unit.tx, place, unit.now, by="task")

@@ -43,6 +43,7 @@ from bot.identity.view import (
     talk_of,
 )
 from bot.invocation import confidant
+from bot.memory import layout
 from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.index.service import leave_folder, leave_rows
 from bot.memory.memory import INDEX_FOLDER
@@ -100,7 +101,8 @@ def _agents(config: Config) -> Iterator[str]:
     yield from config.agents.named
     folder = config.workspace / AGENTS
     if config.storage.url is None and folder.is_dir():
-        yield from (each.name for each in folder.iterdir() if each.is_dir())
+        found = (each.name for each in folder.iterdir() if each.is_dir())
+        yield from filter(layout.is_plain, found)  # others hold no notes
 
 
 def snapshot_of(tx: Transaction | None, config: Config) -> PolicySnapshot:

@@ -20,6 +20,7 @@ from bot.core import Core
 from bot.errors import StorageError
 from bot.i18n import text
 from bot.identity import Conversation
+from bot.identity.routing import agent_of
 from bot.memory import layout
 from bot.memory.files import SpaceFiles
 from bot.sessions import reminders, repeats, store
@@ -30,7 +31,7 @@ from bot.sessions.repeats import Repeat
 from bot.storage import Transaction
 from bot.unicode import one_line
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.upkeep.nights import Chat, chat_of
+from bot.upkeep.nights import Chat, chat_of, space_of
 
 LOOK_SECONDS: Final = 600.0
 FIRST_SECONDS: Final = 60.0
@@ -68,8 +69,7 @@ class Heartbeats:
                 log.warning("heartbeat.failed", error=type(error).__name__)
 
     async def _for(self, person: str, minutes: int, *, has_one: bool) -> None:
-        chat = await self._core.database.read(lambda tx: chat_of(tx, self._core.resolver, person))
-        words = await self.words(chat.conversation) if chat and minutes else ""
+        chat, words = await self._wanted(person) if minutes else (None, "")
         now = self._core.clock()
         if chat is None or not words:
             if has_one:
@@ -78,6 +78,20 @@ class Heartbeats:
             return
         rule = Rule("MINUTELY", minutes)
         await self._committer.commit(now, lambda unit: _keep(unit, chat, rule, words))
+
+    async def _wanted(self, person: str) -> tuple[Chat | None, str]:
+        """The chat that somebody is looked in on in, and what their file says; the main one first.
+
+        An agent with memory of its own that they wrote to last may have a file as well.
+        """
+        chat, words = None, ""
+        for space in (space_of(person), ""):
+            find = partial(chat_of, resolver=self._core.resolver, person=person, space=space)
+            chat = await self._core.database.read(find)
+            words = await self.words(chat.conversation) if chat is not None else ""
+            if words:
+                break
+        return chat, words
 
     async def words(self, conversation: Conversation) -> str:
         """What somebody's file says; empty when there is none, or it holds but headings."""
@@ -96,7 +110,7 @@ def _keep(unit: UnitOfWork, chat: Chat, rule: Rule, words: str) -> None:
     tx, now, here = unit.tx, unit.now, chat.conversation
     name = f"{layout.HEARTBEAT_FILE}: {one_line(words, MOST_SHOWN)}"
     last = repeats.looking_in_on(tx, here.person)
-    if last is not None and last.text == name:
+    if last is not None and last.text == name and agent_of(last.target.key) == here.agent:
         is_kept = last.state in {"waiting", "paused"}
         if not is_kept or last.series.rule == rule:
             return  # they cancelled it and changed nothing since, or it goes on

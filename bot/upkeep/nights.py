@@ -69,7 +69,7 @@ def chat_of(
     for session in store.directs(tx, person, MOST_CHATS):
         found = resolver.of(session.origin)
         is_theirs = found.key == session.key and session.sender not in {"", MANY}
-        is_own = main_space(found.view.space) == _space_of(found.person)
+        is_own = main_space(found.view.space) == space_of(found.person)
         is_own = is_own and found.view.space == (space or found.view.space)
         if is_theirs and found.is_admitted and found.view.private and is_own:
             return Chat(session, found)
@@ -98,7 +98,7 @@ class Nights:
             spaces.setdefault(main_space(space), []).append(space)
         people = await self._core.database.read(store.people)
         for person in people:
-            for space in spaces.get(_space_of(person), ()):
+            for space in spaces.get(space_of(person), ()):
                 await self._for(person, space)
 
     async def _for(self, person: str, space: str) -> None:
@@ -237,7 +237,8 @@ def _due(known: record.Record, now: datetime, hour: int) -> str:
     return "" if known.looked else "skip"
 
 
-def _space_of(person: str) -> str:
+def space_of(person: str) -> str:
+    """The space of somebody's notes in the main memory."""
     return MAIN_SPACE if person == OWNER else f"{layout.PEOPLE}/{folder_name(person)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,22 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Request
+from bot.channel import Address
 from bot.errors import ModelUnreachable
 from bot.identity import MessageOrigin
 from bot.identity.routing import agent_of
 from bot.identity.view import folder_name, talk_of
+from bot.memory.disk import FolderNotes
+from bot.memory.files import SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person
+from bot.sessions import repeats
 from bot.sessions.search import find, keys_of
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.integration.test_archive import invoke
 from tests.integration.test_night import AFTER, NIGHT, NOTES, held, look, put, receipts
+from tests.integration.test_tasks import due, ran
 from tests.support import NOON, FakeClock, make_config, running, until, write_file
 
 ROOMS = {"memory": {"group_policy": "open", "require_mention": False}}
@@ -122,6 +128,7 @@ async def test_a_room_keeps_when_it_is_answered_whichever_agent_answers(tmp_path
 
 SECRET = "cornflower"  # said to the main agent, or in its notes
 OWN = "marigold"  # the same of the agent with memory of its own
+ADA = "agent:main:memory:dm:ada"
 
 
 def shown(request: Request) -> str:
@@ -207,16 +214,54 @@ async def test_an_export_and_an_erasure_reach_the_memory_of_every_agent(tmp_path
     space = f"people/{folder_name('memory:eve')}"
     lost = tmp_path / "workspace" / "agents" / "gone" / space
     knows(lost, "eve-gone")
+    (tmp_path / "workspace" / "agents" / ".trash").mkdir()  # nobody's
     async with await SqliteDatabase.open(tmp_path / "confidant.db") as database:
         whose = await database.read(lambda tx: person.find(tx, config, "memory:eve"))
         views = {view.space for view in whose.views}
         assert views >= {space, f"agents/family/{space}", f"agents/gone/{space}"}
         plan = await database.read(lambda tx: person.plan_of(tx, whose, NOON))
+    with person.exporting(tmp_path / "eve.zip", NOON) as export:
+        assert await export.notes(whose, SpaceFiles(FolderNotes(config.workspace))) == 6
     assert {talk_of("family", "memory:eve"), f"agents/family/{space}#private"} < {*plan.partitions}
     await person.erase(config, plan, lambda: NOON, lambda _: None)
     left = [path for path in (tmp_path / "workspace").rglob("*.md") if "eve-" in path.read_text()]
     assert left == []
     assert SECRET in (tmp_path / "workspace" / "MEMORY.md").read_text()
+
+
+async def test_a_task_is_not_carried_out_with_the_memory_of_another_agent(tmp_path):
+    task = "/task every day at 15:00 what is the garden flower of the year?"
+    async with apart(tmp_path) as engine:
+        await engine.ask_each("hello", task, sender="ada")
+    moved = {"family": {"memory": "own", "bind": [{"sender": "ada"}]}}
+    async with apart(tmp_path, agents=moved) as engine:
+        await due(engine, hours=4)
+        await ran(engine)
+        assert engine.model.requests == []
+        read = engine.app.core.database.read
+        (made,) = await read(lambda tx: repeats.of_key(tx, ADA))
+        (run,) = await read(lambda tx: repeats.runs(tx, made, 9))
+        assert "another agent" in run.error
+    async with apart(tmp_path) as engine:  # when the rule is gone it goes on
+        await due(engine, hours=28)
+        await engine.channel.wait_until(lambda _: engine.sent_to("ada"))
+        assert SECRET in shown(engine.model.requests[-1])
+
+
+async def test_a_page_of_theirs_hears_what_any_agent_was_asked_to_forget(tmp_path, monkeypatch):
+    heard: list[tuple[bool, bool]] = []
+
+    async def forgotten(is_about: Callable[[Address], bool]) -> None:
+        ada, eve = (is_about(Address("memory", "default", name)) for name in ("ada", "eve"))
+        heard.append((ada, eve))
+
+    async with apart(tmp_path) as engine:
+        monkeypatch.setattr(engine.channel, "forgotten", forgotten)
+        await engine.ask_each(f"/memory forget {OWN}", "/memory forget yes", **at("ada", "f"))
+        await until(lambda: bool(heard))
+    assert set(heard) == {(True, False)}
+    kept = (tmp_path / "workspace" / "agents" / "family" / "MEMORY.md").read_text()
+    assert OWN not in kept
 
 
 OF_FAMILY = "agents/family"

@@ -164,3 +164,20 @@ def test_how_often_is_checked(every):
 )
 def test_hours_may_go_over_midnight(hours, awake):
     assert is_awake(HeartbeatConfig(hours=hours), NOON, ZoneInfo("UTC")) == awake
+
+
+async def test_that_of_the_main_memory_comes_before_one_of_an_agent_with_its_own(tmp_path):
+    main = write_file(tmp_path / "workspace" / ADA / "HEARTBEAT.md", FILE)
+    family = {"memory": "own", "bind": [{"chat": "attic"}]}
+    changes = {"agents": {"family": family}, "heartbeat": {"every": "30m"}}
+    async with running(tmp_path, model=answering("HEARTBEAT_OK"), **changes) as engine:
+        await engine.ask("hello")
+        await look(engine)
+        await engine.say("hello there", chat="attic")  # where no file says anything
+        await engine.channel.wait_until(lambda _: engine.sent_to("attic"))
+        await look(engine)
+        kept = "SELECT key FROM repeats WHERE made_by = 'program' AND state = 'waiting'"
+        assert query(tmp_path, kept) == [("agent:main:memory:dm:ada",)]
+        main.rename(write_file(tmp_path / "workspace" / "agents" / "family" / ADA / main.name, ""))
+        await look(engine)
+        assert query(tmp_path, kept) == [("agent:family:memory:dm:ada",)]

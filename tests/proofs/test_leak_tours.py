@@ -145,7 +145,7 @@ def later_messages_recall_what_is_the_owners(patch: pytest.MonkeyPatch) -> None:
     from bot.agent.recall import Recaller
 
     def leaky(self: Recaller, view: MemoryView, session: Any, words: str, *more: Any) -> Any:
-        owners = replace(view, space=MAIN_SPACE) if more[-1].is_begun and view.private else view
+        owners = replace(view, space=MAIN_SPACE) if more[-1].texts and view.private else view
         return whole(self, owners, session, words, *more)
 
     whole = Recaller.recall

@@ -112,7 +112,7 @@ SECRET = "4711:s3cr3t-t0ken"
         ("[agents.cook]\nbind = [{ channel = 'owl' }]\ntools = ['memory_serch']",
          'confidant.toml:3: agents.cook.tools: no tool is called "memory_serch"; did you mean "memory_search"?'),
         ("[agents.cook]\nbind = [{ channel = 'owl' }]\ntimezone = 'UTC'",
-         'confidant.toml:3: unknown option "timezone" in [agents.cook]; there is "bind", "choices", "chores", "fallback", "language", "max_steps", "max_tokens", "model", "name", "tools", "turn_timeout"'),
+         'confidant.toml:3: unknown option "timezone" in [agents.cook]; there is "bind", "choices", "chores", "fallback", "language", "max_steps", "max_tokens", "memory", "model", "name", "tools", "turn_timeout"'),
         ("[session.reset.by_type.grup]\nmode = 'none'",
          'confidant.toml:1: session.reset.by_type.grup: "grup" cannot be a name in [session.reset.by_type]; did you mean "group"?'),
         ("[channels.pigeon.accounts.'A b']",
