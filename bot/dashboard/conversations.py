@@ -19,7 +19,7 @@ import structlog
 from aiohttp import web
 
 from bot.channel.kit.markdown_html import render
-from bot.dashboard.memory.browsing import link_to
+from bot.dashboard.memory.browsing import address_of
 from bot.dashboard.pages import NO_STORE, ONCE, Pages, Receive, Visit, in_menu, route, see
 from bot.messages import excerpt
 from bot.sessions import browsing, deleting, entries, store
@@ -329,7 +329,7 @@ class ConversationPages(Pages):
             title=own.title,
             session=own.session,
             notes=await self._notes(own),
-            link=link_to,
+            link=address_of,
         )
 
     @route("POST", "/conversations/{id}/delete", shared=True)

@@ -8,6 +8,7 @@ and `visit`, the request, where somebody is logged in.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 ASSETS = "/assets"
+MEMORY = "/memory"
 STYLES = (f"{ASSETS}/base.css", f"{ASSETS}/page.css")
 Class = TypeVar("Class", bound=type)
 NO_STORE: Final = {"Cache-Control": "no-store"}
@@ -277,9 +279,47 @@ class Visit:
 
     @cached_property
     def conversation(self) -> Conversation:
-        """Their chat in the page, as the chat has it: person, view, rights, time zone."""
+        """Their chat in the page, as the chat has it: person, view, rights, time zone.
+
+        Where an `agent` is chosen it is the chat that they would have with that one.
+        """
+        return self._chat_with(self.agent)
+
+    def _chat_with(self, agent: str) -> Conversation:
         locale = self.request.headers.get("Accept-Language", "").partition(",")[0]
-        return self.request.app[RESOLVER].of(origin_of(self.visitor.name, locale))
+        return self.request.app[RESOLVER].of(origin_of(self.visitor.name, locale), agent)
+
+    @cached_property
+    def agent(self) -> str:
+        """The agent chosen by `?agent=`, on pages of memory; empty for whoever answers in the page.
+
+        Raises:
+            HTTPNotFound: there is none of this name that has its own memory of them.
+        """
+        path = self.request.path
+        wanted = self.query("agent") if f"{path}/".startswith(f"{MEMORY}/") else ""
+        if wanted and wanted not in self.memories:
+            raise web.HTTPNotFound
+        return wanted
+
+    @cached_property
+    def memories(self) -> Mapping[str, str]:
+        """What the agents are called whose memories they may look at, by name; the page's first."""
+        found = self._chat_with("").memories
+        policy = self.request.app[RESOLVER].policy
+        called = {each: policy.of_agent(each).agent.name for each in found}
+        often = Counter(called.values())
+        return {
+            each: name if often[name] == 1 else f"{name} ({each})" for each, name in called.items()
+        }
+
+    def own(self, address: str) -> str:
+        """An address of a page of memory, for the agent that is chosen."""
+        if not self.agent:
+            return address
+        path, mark, line = address.partition("#")
+        query = urlencode({"agent": self.agent})
+        return f"{path}{'&' if '?' in path else '?'}{query}{mark}{line}"
 
     @property
     def view(self) -> MemoryView:

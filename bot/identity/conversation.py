@@ -27,7 +27,7 @@ from bot.identity.access import (
     rights_of,
 )
 from bot.identity.routing import MANY, Activation, Books, ChatRef, Link, MessageOrigin, Place, Seat
-from bot.identity.view import MemoryView, Subject, agent_for, permits, view_for
+from bot.identity.view import MemoryView, Subject, agent_for, may_bind, permits, view_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,26 @@ class Conversation:
         return routing.agent_of(self.key)
 
     @property
+    def memories(self) -> tuple[str, ...]:
+        """The agents whose memories of the person there may be, that of this conversation first.
+
+        Of those that share one it is `[agent]`; others are those that may answer them somewhere.
+        """
+        policy = self.snapshot.policy
+        names = self.snapshot.names_of(self.person)
+        seats = [name for name in names if ":" in name]
+        own = {
+            name: each for name, each in policy.config.agents.named.items() if each.memory == "own"
+        }
+        theirs = (
+            name
+            for name, each in own.items()
+            if any(may_bind(rule, seats, names) for rule in each.bind)
+        )
+        first = self.agent if self.agent in own else MAIN_AGENT
+        return tuple(dict.fromkeys((first, MAIN_AGENT, *theirs)))
+
+    @property
     def is_configured(self) -> bool:
         """True when the configuration says whose account it is."""
         return routing.person_of(self.config.session, self.origin.seat).is_configured
@@ -126,11 +146,15 @@ class Conversation:
 
 
 def resolve(
-    snapshot: PolicySnapshot, origin: MessageOrigin, inbound: Inbound | None = None
+    snapshot: PolicySnapshot,
+    origin: MessageOrigin,
+    inbound: Inbound | None = None,
+    agent: str = "",
 ) -> Conversation:
     """The conversation that belongs to an origin. Pure: the same values give the same one.
 
-    With the message they are of, also what it asks for.
+    With the message they are of, also what it asks for. With an `agent`, the conversation that
+    whoever speaks would have there with that one.
     """
     policy, books = snapshot.policy, snapshot.books
     section = policy.section(origin)
@@ -161,7 +185,7 @@ def resolve(
         also=() if direct else books.others(home.chat_ref),
         thread=origin.thread,
     )
-    agent = policy.agent_for(subject, origin.parent, people)
+    agent = agent or policy.agent_for(subject, origin.parent, people)
     config = policy.of_agent(agent)
     key = routing.session_key(section.session, home, person, agent)
     subject = replace(subject, key=key)
@@ -245,9 +269,9 @@ class ConversationResolver:
         """The conversation of a message."""
         return resolve(self.now, MessageOrigin.of(inbound), inbound)
 
-    def of(self, origin: MessageOrigin) -> Conversation:
-        """The conversation of something with no message at hand."""
-        return resolve(self.now, origin)
+    def of(self, origin: MessageOrigin, agent: str = "") -> Conversation:
+        """The conversation of something with no message at hand; with a certain `agent`, if any."""
+        return resolve(self.now, origin, agent=agent)
 
     def renewed(self, conversation: Conversation) -> Conversation:
         """A conversation by what counts now: the same one if nothing has changed since."""

@@ -144,6 +144,22 @@ def agent_for(agents: AgentsConfig, subject: Subject, people: Collection[str]) -
     return next((name for name, each in named if any(map(is_bound, each.bind))), MAIN_AGENT)
 
 
+def may_bind(rule: BindRule, seats: Collection[str], people: Collection[str]) -> bool:
+    """True if a rule may have an agent answer somebody in a direct chat of one of their seats.
+
+    `seats` are as the configuration writes them, "telegram:42", and `people` all of their names.
+    The chat of a direct chat is taken to have the id of the seat.
+    """
+    return (
+        rule.chat_type in {"", "direct"}
+        and _is(rule.person, *people)
+        and any(
+            _is(rule.channel, channel) and _is(rule.sender, id_) and _is(rule.chat, id_)
+            for channel, _, id_ in (seat.partition(":") for seat in seats)
+        )
+    )
+
+
 def _is(wanted: str, *have: str) -> bool:
     return not wanted or wanted.lower() in map(str.lower, have)
 

@@ -933,3 +933,104 @@ async def test_what_the_night_changed_is_shown_to_whose_it_is_and_taken_back(it,
     assert "~~Collects stamps~~" in me.read("MEMORY.md")
     await me.post("memory/night", do="undo")
     assert me.read("MEMORY.md") == old
+
+
+# --- agents with memory of their own -------------------------------------------------------------
+
+OF_FAMILY = {"agent": "family"}
+
+
+@asynccontextmanager
+async def with_agents(folder: Path, **sections: Any) -> AsyncGenerator[Browser]:
+    """Ines, who may talk to one of two agents with memory of their own, in another channel."""
+    links = {"ines": ("web:ines", "memory:42")}
+    agents = {
+        "family": {"name": "Pip", "memory": "own", "bind": [{"sender": "42"}]},
+        "others": {"memory": "own", "bind": [{"sender": "7"}, {"chat": "den"}]},
+        "cook": {"bind": [{"sender": "42", "thread": "t"}]},
+    }
+    session = {"identity_links": links, "owner": ("memory:ada",)}
+    for space, bird in (("people/ines", "heron"), ("agents/family/people/ines", "egret")):
+        for name in ("MEMORY.md", "memory/birds.md"):
+            note = f"# Birds\n\n- The {bird} is a bird <!-- owner 2026-01-05 -->\n"
+            write_file(folder / "workspace" / space / name, note)
+    async with house(folder, session=session, agents=agents, **sections) as found:
+        await found.engine.app.agent.memory.index.sync("test")
+        async with found.browser("ines") as ines:
+            yield replace(ines, folder=folder / "workspace" / "agents/family/people/ines")
+
+
+def addresses(page: str) -> set[str]:
+    """Where the links and forms of a page lead, but for the menu's."""
+    found = re.findall(r'(?:href|action)="/(memory[^"#]*)', page.partition("<main")[2])
+    return {unescape(each) for each in found}
+
+
+async def test_the_memory_of_another_agent_is_looked_at_and_no_page_leads_out_of_it(tmp_path):
+    async with with_agents(tmp_path) as ines:
+        usual = await ines.seen("memory")
+        assert "heron" in usual
+        assert "egret" not in usual
+        assert re.findall(r'<option value="(.*?)"', usual) == ["", "family"]
+        assert ">Pip</option>" in usual
+        assert not any("agent=" in each for each in addresses(usual))
+        waiting, seen = {"memory?agent=family"}, dict[str, str]()
+        while waiting := waiting - seen.keys():
+            where = waiting.pop()
+            status, seen[where] = await ines.get(where)
+            assert status in {200, 404, 405}, where  # some are of forms that post
+            waiting |= {each for each in addresses(seen[where]) if "agent=family" in each}
+            others = {each for each in addresses(seen[where]) if "agent=family" not in each}
+            assert others <= {"memory", "memory/search", "memory/edit"}  # with it as a field
+            fields = seen[where].count('name="agent" value="family"')
+            assert fields == len(re.findall('method="get" action="/memory/', seen[where]))
+        assert len(seen) > 12
+        assert "egret" in "".join(seen.values())
+        assert "heron" not in "".join(seen.values())
+        found = await ines.seen("memory/search", q="bird", **OF_FAMILY)
+        assert "egret" in found
+        assert "heron" not in found
+
+
+async def test_what_is_changed_and_forgotten_is_the_chosen_agents(tmp_path):
+    main = tmp_path / "workspace" / "people" / "ines"
+    async with with_agents(tmp_path) as ines:
+        before = {path.name: path.read_text() for path in main.rglob("*.md")}
+        page = await ines.seen("memory/edit", path="MEMORY.md", **OF_FAMILY)
+        fields = dict(re.findall(r'name="(path|base|since)" value="([^"]*)"', page))
+        for where, sent in (
+            ("memory/edit", {**fields, "text": "- The egret is white\n"}),
+            ("memory/add", {"text": "the stork is white", "path": "", "order": "new"}),
+            ("memory/add", {"text": "the crane is grey", "path": "memory/birds.md"}),
+        ):
+            status, at, _ = await ines.post(f"{where}?agent=family", **sent)
+            assert status == 303
+            assert "agent=family" in at
+        assert ines.read("MEMORY.md") == "- The egret is white\n"
+        assert "the crane is grey" in ines.read("memory/birds.md")
+        asked = await ines.post("memory/forget?agent=family", words="bird")
+        assert "This is what Pip remembers." in asked[2]
+        assert "heron" not in asked[2]
+        status, at, _ = await ines.post("memory/forgotten?agent=family", words="bird")
+        assert (status, "agent=family" in at) == (303, True)
+        assert "egret is a bird" not in ines.read("memory/birds.md")
+        assert {path.name: path.read_text() for path in main.rglob("*.md")} == before
+
+
+@pytest.mark.parametrize("name", ["others", "cook", "nobody", "../family", "FAMILY", "agents"])
+async def test_an_agent_that_has_no_memory_of_the_visitor_is_not_found(tmp_path, name):
+    async with with_agents(tmp_path) as ines:
+        for where in ("memory", "memory/advanced", "memory/search", "memory/night"):
+            assert (await ines.get(where, agent=name))[0] == 404
+        for where in ("forget", "forgotten", "add"):
+            sent = {"words": "bird", "text": "a bird", "path": ""}
+            assert (await ines.post(f"memory/{where}?agent={name}", **sent))[0] == 404
+        assert (await ines.get("reminders", agent=name))[0] == 200
+
+
+async def test_rules_of_an_agents_key_close_its_memory_in_the_page(tmp_path):
+    rules = [{"action": "deny", "key_prefix": "agent:family:"}, {"action": "allow"}]
+    async with with_agents(tmp_path, scope={"rules": rules}) as ines:
+        assert "heron" in await ines.seen("memory")
+        assert "egret" not in await ines.seen("memory", **OF_FAMILY)
+        assert (await ines.get("memory/file", path="MEMORY.md", **OF_FAMILY))[0] == 404

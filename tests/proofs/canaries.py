@@ -944,6 +944,13 @@ class World:
             if (status := await self._get(url, owners)) not in {200, 404}:
                 raise Leak(f"{url} was answered with {status}")
 
+        for memory in self.setting.memories[1:]:
+            of_agent = partial(self._is_the_owners_with, memory)
+            for url in ("memory?", f"memory/search?q={query}&", "memory/file?path=MEMORY.md&"):
+                if (status := await self._get(f"{url}agent={memory}", of_agent)) not in {200, 404}:
+                    raise Leak(f"{url} of {memory} was answered with {status}")
+                self.counts[f"pages of {memory}"] += status == 200
+
     async def redraw(self, who: Who) -> None:
         """A channel asks for the history of an address."""
         engine = self.channels[who.channel].engine
@@ -976,6 +983,12 @@ class World:
         everybody = self.setting.dm_scope == "main" and self._is_direct(canary, "")
         is_own = "main" in canary.spaces or "/the owner" in canary.persons or everybody
         return "shared" in canary.spaces or (space in {"", "main"} and is_own)
+
+    def _is_the_owners_with(self, memory: str, canary: Canary) -> bool:
+        everybody = self.setting.dm_scope == "main" and self._is_direct(canary, memory)
+        spaces = {self.setting.in_memory(memory, "main"), "shared"}
+        said = f"{memory}/the owner" in canary.persons or everybody
+        return bool(canary.spaces & spaces or canary.folder or said)
 
     # --- the scanner ------------------------------------------------------------------------------
 

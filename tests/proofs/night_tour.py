@@ -60,7 +60,7 @@ def plant(world: World, space: str) -> None:
 
 
 def is_persons(space: str) -> bool:
-    return space == "main" or space.startswith("people/")
+    return re.fullmatch(r"main|agents/[^/]+|(?:agents/[^/]+/)?people/.*", space) is not None
 
 
 def proposes(listed: str) -> str:
@@ -84,7 +84,8 @@ def notes_of(world: World) -> dict[str, str]:
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> set[str]:
     """The spaces in which notes are others than before."""
     names = {name for name in (*before, *after) if before.get(name) != after.get(name)}
-    found = (re.match(r"(?:people|rooms)/[^/]+|shared", name) for name in names)
+    spaces = re.compile(r"(?:agents/[^/]+/)?(?:people|rooms)/[^/]+|agents/[^/]+|shared")
+    found = map(spaces.match, names)
     return {match[0] if match is not None else "main" for match in found}
 
 

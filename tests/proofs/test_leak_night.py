@@ -19,7 +19,7 @@ from bot.memory.night.keeper import Keeper
 from bot.upkeep import nights
 from bot.upkeep.active_session import ActiveSessions
 from tests.proofs import night_tour
-from tests.proofs.canaries import EVERYONE, PEOPLE, Leak, Rules, Setting, Who, World
+from tests.proofs.canaries import AGENTS, EVERYONE, PEOPLE, Leak, Rules, Setting, Who, World
 from tests.proofs.rounds import rounds, sample
 
 FIRST = (*(Who("memory", name) for name in ("ada", "boss")), Who("other", "eve"))
@@ -82,6 +82,16 @@ async def test_nor_in_rooms_that_have_a_memory_and_with_accounts_that_are_one_pe
 
 
 @pytest.mark.proof
+async def test_nor_between_agents_with_and_without_memory_of_their_own(tmp_path: Path):
+    links = (("boss", ("memory:boss", "nct:chief")),)
+    setting = Setting(owner=("memory:boss",), links=links, night="model", agents=AGENTS)
+    world = await night_tour.take_the_tour(tmp_path, setting, SOME)
+    spaces = {setting.space(who) for who in PEOPLE}
+    assert world.counts["nights"] == len(spaces) > len({setting.person(who) for who in PEOPLE})
+    assert world.counts["rightly seen"] > SEEN
+
+
+@pytest.mark.proof
 async def test_where_all_share_one_conversation_or_see_no_memory_nothing_is_done(tmp_path: Path):
     for number, setting in enumerate((Setting("main"), Setting(scope=Rules("deny", ())))):
         world = await night_tour.take_the_tour(
@@ -98,8 +108,8 @@ Break = Callable[[pytest.MonkeyPatch], None]
 def it_is_told_to_somebody_else(patch: pytest.MonkeyPatch) -> None:
     find, chats = nights.chat_of, list[Any]()
 
-    def leaky(tx: Any, resolver: Any, person: str) -> Any:
-        chat = find(tx, resolver, person)
+    def leaky(tx: Any, resolver: Any, person: str, *space: str) -> Any:
+        chat = find(tx, resolver, person, *space)
         if chat is None:
             return None
         chats.append(chat.conversation.address)

@@ -73,6 +73,7 @@ async def test_agents_with_and_without_memory_of_their_own_take_the_tour(
     tmp_path: Path, dm_scope: str
 ):
     counts = await take_the_tour(tmp_path, replace(SEVERAL, dm_scope=dm_scope))
+    assert counts["pages of family"] > 3
     assert counts["rightly seen"] > 500
     assert counts["recalled later"] > 5
 

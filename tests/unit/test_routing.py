@@ -191,6 +191,33 @@ def test_a_person_is_bound_in_every_channel():
     assert [agent("telegram", "77"), agent("telegram", "42", "group")] == ["main"] * 2
 
 
+@pytest.mark.parametrize(
+    ("rule", "memories"),
+    [
+        ({"person": "ada"}, ("own", "main")),  # it answers in the page itself
+        ({"sender": "42"}, ("main", "own")),
+        ({"channel": "telegram"}, ("main", "own")),
+        ({"chat": "42", "thread": "7"}, ("main", "own")),
+        ({"person": "bob"}, ("main",)),
+        ({"channel": "discord", "sender": "42"}, ("main",)),
+        ({"channel": "telegram", "chat_type": "group"}, ("main",)),
+        ({"chat": "den"}, ("main",)),
+        ({"channel": "web"}, ("own", "main")),
+    ],
+)
+def test_somebody_looks_at_the_memories_of_agents_that_may_answer_them(rule, memories):
+    tables = {"own": {"memory": "own", "bind": [rule]}, "shares": {"bind": [{"person": "ada"}]}}
+    agents = AgentsConfig.model_validate(tables)
+    session = SessionConfig(identity_links={"ada": ("telegram:42", "web:ada")})
+    config = EVERYTHING.model_copy(update={"agents": agents, "session": session})
+    snapshot = PolicySnapshot.of(Policy.of(config, ZoneInfo("UTC")), Books())
+    page = MessageOrigin("web", "default", "ada", "direct", "ada")
+    assert resolve(snapshot, page).memories == memories
+    theirs = resolve(snapshot, page, agent="own")
+    assert theirs.view.space == "agents/own/people/ada"
+    assert theirs.key == "agent:own:web:dm:@ada"
+
+
 @given(IDS, IDS, st.booleans(), st.sampled_from(["", "room"]), NAMES)
 def test_an_agent_with_memory_of_its_own_shares_no_partition(one, other, is_owner, room, channel):
     """Whoever talks to it: nothing somebody is called makes one agent's view hold another's."""

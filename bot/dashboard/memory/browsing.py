@@ -16,7 +16,7 @@ from aiohttp import web
 from cachetools import LRUCache
 
 from bot.channel.kit.markdown_html import render
-from bot.dashboard.pages import Pages, Visit, in_menu, part_of, route, whole
+from bot.dashboard.pages import MEMORY, Pages, Visit, in_menu, part_of, route, whole
 from bot.i18n import text
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, entries, layout, markdown
@@ -195,10 +195,10 @@ def of_note(
     return found
 
 
-FILES = "/memory"
-FILE = "/memory/file"
-ADVANCED = "/memory/advanced"
-OF_ALL = "/memory/shared"  # where the owner changes what is shared with everyone
+FILES = MEMORY
+FILE = f"{FILES}/file"
+ADVANCED = f"{FILES}/advanced"
+OF_ALL = f"{FILES}/shared"  # where the owner changes what is shared with everyone
 LISTED = 100  # files of one page
 SHOWN_LINES = 1_000  # of a file on one page
 SHOWN_CHARACTERS = 200_000
@@ -296,7 +296,7 @@ class MemoryBrowser(Pages):
             saved=_saved(visit),
             file=visit.query("path"),
             most=MAX_WORDS,
-            link=link_to,
+            link=partial(link_to, visit),
         )
 
     async def _remembered(
@@ -329,13 +329,13 @@ class MemoryBrowser(Pages):
                 for is_shared, rows in groupby(shown, lambda each: _is_shared(each.path))
             ],
             size=size_in_words,
-            before=_pages(first - LISTED) if first else "",
-            after=_pages(first + LISTED) if len(ordered) > first + LISTED else "",
+            before=visit.own(_pages(first - LISTED)) if first else "",
+            after=visit.own(_pages(first + LISTED)) if len(ordered) > first + LISTED else "",
             health=status.lines(language, visit.now),
             trouble=status.trouble(language),
             building=status.index.building,
             how_far=partial(how_far, language),
-            link=link_to,
+            link=partial(link_to, visit),
             of_all=OF_ALL,
         )
 
@@ -353,9 +353,9 @@ class MemoryBrowser(Pages):
             file=path,
             blocks=drawn,
             notes=excerpt.notes,
-            link=link_to,
-            before=link_to(path, max(1, first - SHOWN_LINES)) if first > 1 else "",
-            after=link_to(path, excerpt.last + 1) if excerpt.more and excerpt.text else "",
+            link=partial(link_to, visit),
+            before=link_to(visit, path, max(1, first - SHOWN_LINES)) if first > 1 else "",
+            after=link_to(visit, path, excerpt.last + 1) if excerpt.more and excerpt.text else "",
             first=first,
             last=max(first, excerpt.last),
             is_shared=is_shared,
@@ -384,7 +384,7 @@ class MemoryBrowser(Pages):
             mode=mode,
             found=hits,
             where=partial(where_found, language, zone=visit.zone),
-            link=_link_of,
+            link=partial(_link_of, visit),
             words=words_found,
             why=partial(why_found, language),
         )
@@ -416,8 +416,13 @@ class MemoryBrowser(Pages):
         return ordered
 
 
-def link_to(path: str, line: int = 0) -> str:
-    """The address of a file, at a line of it."""
+def link_to(visit: Visit, path: str, line: int = 0) -> str:
+    """The address of a file, at a line of it, in the memory that a visit is to."""
+    return visit.own(address_of(path, line))
+
+
+def address_of(path: str, line: int = 0) -> str:
+    """The address of a file, at a line of it, in the memory of whoever answers in the page."""
     query = {"path": path} | ({"line": line} if line > SHOWN_LINES else {})
     return f"{FILE}?{urlencode(query)}{f'#L{line}' if line else ''}"
 
@@ -497,5 +502,5 @@ def _boxed(html: str) -> str:
     return _BOX.sub(lambda box: f"<p>{'☐' if box[1] == ' ' else '☑'} ", html)
 
 
-def _link_of(hit: Hit) -> str:
-    return link_to(layout.shown(hit.space, hit.path), hit.start_line) if is_note(hit) else ""
+def _link_of(visit: Visit, hit: Hit) -> str:
+    return link_to(visit, layout.shown(hit.space, hit.path), hit.start_line) if is_note(hit) else ""

@@ -11,6 +11,7 @@ import difflib
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from urllib.parse import urlencode
 
 import structlog
@@ -141,7 +142,7 @@ class MemoryEditor(Pages):
         except (ExchangeError, ToolError) as error:
             return await self._refused(editing, sent, error)
         log.info("memory.edited", by="page", kind=kind)
-        return _to_file(sent.path, kept, after)
+        return _to_file(editing.visit, sent.path, kept, after)
 
     async def _write(
         self, editing: Editing, held: Held, sent: Sent, kind: Kind, watch: Watch
@@ -195,8 +196,8 @@ class MemoryEditor(Pages):
         after = await self._held(view, path)
         log.info("memory.edited", by="page", kind="add")
         if sent.spot is not None:
-            return _to_list(sent.spot, path, kept, after.text)
-        return _to_file(path, kept, after.text, place.line)
+            return _to_list(visit, sent.spot, path, kept, after.text)
+        return _to_file(visit, path, kept, after.text, place.line)
 
     @_edits("GET", "entry")
     async def _entry(self, visit: Visit) -> web.Response:
@@ -206,7 +207,7 @@ class MemoryEditor(Pages):
         held = await self._held(editing.view, visit.query("path"))
         found = await asyncio.to_thread(_entry_of, held.text, visit.query("claim"))
         if found is None:
-            return see(spot.link("not_struck"))
+            return see(visit.own(spot.link("not_struck")))
         base = base_of(found.claim.text)
         sent = Sent(held.path, found.words, base, 0, found.claim.digest, spot)
         return _drawn_entry(editing, sent)
@@ -237,7 +238,7 @@ class MemoryEditor(Pages):
         except (ExchangeError, ToolError) as error:
             return _drawn_entry(editing, sent, *_problem(error))
         log.info("memory.edited", by="page", kind="entry")
-        return _to_list(spot, sent.path, kept, after)
+        return _to_list(visit, spot, sent.path, kept, after)
 
     # --- earlier versions -------------------------------------------------------------------------
 
@@ -254,7 +255,7 @@ class MemoryEditor(Pages):
             "memory_history.html",
             held=held,
             at=editing.at,
-            link=link_to,
+            link=partial(link_to, visit),
             most=versions.MOST,
             chosen=chosen,
             differences=None if then is None else await compared(held.text, then),
@@ -290,7 +291,7 @@ class MemoryEditor(Pages):
             held = await self._held(editing.view, sent.path)
             return _drawn_form(editing, held, held.text, "not_removed")
         log.info("memory.removed", by="page")
-        return see(f"{editing.at}/history?{urlencode({'path': sent.path})}")
+        return see(visit.own(f"{editing.at}/history?{urlencode({'path': sent.path})}"))
 
     # --- what all of them do ----------------------------------------------------------------------
 
@@ -349,7 +350,7 @@ def _drawn_form(
         problem=problem,
         reason=reason,
         differences=compared,
-        link=link_to,
+        link=partial(link_to, editing.visit),
         most=MAX_WRITE // 1000,
         at=editing.at,
         of_all=editing.of_all,
@@ -425,12 +426,12 @@ def _entry_of(text: str, claim: str, base: str = "") -> Remembered | None:
     return next((each for each in found if base in {"", base_of(each.claim.text)}), None)
 
 
-def _to_list(spot: Spot, path: str, kept: int, said: str) -> web.Response:
+def _to_list(visit: Visit, spot: Spot, path: str, kept: int, said: str) -> web.Response:
     """Back to the list of entries, which offers to take the change back."""
-    return see(spot.link(path=path, kept=kept, base=base_of(said)))
+    return see(visit.own(spot.link(path=path, kept=kept, base=base_of(said))))
 
 
-def _to_file(path: str, kept: int, said: str, line: int = 0) -> web.Response:
+def _to_file(visit: Visit, path: str, kept: int, said: str, line: int = 0) -> web.Response:
     """Back to the note, which offers to take the change back."""
     query = urlencode({"path": path, "kept": kept, "base": base_of(said)})
-    return see(f"{FILE}?{query}{f'#L{line}' if line else ''}")
+    return see(visit.own(f"{FILE}?{query}{f'#L{line}' if line else ''}"))

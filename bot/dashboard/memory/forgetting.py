@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from urllib.parse import urlencode
 
 import structlog
@@ -84,7 +85,7 @@ class MemoryForgetting(Pages):
         except ToolError as error:
             return _drawn(visit, words, problem="memory_page.refused", reason=str(error))
         log.info("memory.forgotten", by="page")
-        return see(f"{DONE}?{_counted(*commit.result)}")
+        return see(visit.own(f"{DONE}?{_counted(*commit.result)}"))
 
     @route("GET", DONE, shared=True)
     async def _done(self, visit: Visit) -> web.Response:
@@ -113,7 +114,7 @@ def _drawn(
         reason=reason,
         asks=bool(values),
         most=MAX_WORDS,
-        link=link_to,
+        link=partial(link_to, visit),
         **shown,
     )
 
@@ -149,8 +150,8 @@ class MemoryConfirming(Pages):
         log.info("memory.struck", by="page")
         told = "struck" if any(done) else "not_struck"
         if "order" in form:
-            return see(Spot.read(form).link(told))
-        return see(f"{link_to(path)}&told={told}")
+            return see(visit.own(Spot.read(form).link(told)))
+        return see(f"{link_to(visit, path)}&told={told}")
 
     @route("POST", f"{FILES}/confirm", shared=True)
     async def _confirm(self, visit: Visit) -> web.Response:
@@ -160,9 +161,9 @@ class MemoryConfirming(Pages):
         async with notes.watching(view) as watch:
             place = await notes.confirm(view, path, claim, visit.today, watch=watch)
         if place is None:
-            return see(f"{link_to(path)}&told=not_confirmed")
+            return see(f"{link_to(visit, path)}&told=not_confirmed")
         log.info("memory.confirmed", by="page")
-        return see(link_to(path, place.line).replace("#", "&told=confirmed#", 1))
+        return see(link_to(visit, path, place.line).replace("#", "&told=confirmed#", 1))
 
     async def _saying(self, view: MemoryView, words: str, claim: str) -> list[str]:
         """The visitor's own notes with an entry of this `Claim.digest` that holds some words."""
@@ -211,26 +212,26 @@ class MemoryNight(Pages):
             day=f"{night.day:%Y-%m-%d}" if night is not None else "",
             is_undone=night is not None and night.state in {"undoing", "undone"},
             may_undo=night is not None and night.state == "done" and bool(night.edits),
-            rows=await self._rows(view, night.edits if night and night.state != "undone" else ()),
+            rows=await self._rows(visit, night.edits if night and night.state != "undone" else ()),
             asked=await self._rows(
-                view, night.questions if night and night.state == "done" else (), asked=True
+                visit, night.questions if night and night.state == "done" else (), asked=True
             ),
             done=nights.undone(visit.language, done) if done is not None else "",
-            at=NIGHT,
+            at=visit.own(NIGHT),
         )
 
     async def _rows(
-        self, view: MemoryView, made: Sequence[Edit], *, asked: bool = False
+        self, visit: Visit, made: Sequence[Edit], *, asked: bool = False
     ) -> Sequence[Row]:
-        spots = await self._keeper.spots(view, made, asked=asked)
+        spots = await self._keeper.spots(visit.view, made, asked=asked)
         return [
             Row(
                 f"{spot.path}:{spot.line}",
-                link_to(spot.path, spot.line),
+                link_to(visit, spot.path, spot.line),
                 nights.short(spot.text),
                 edit.kind,
                 other := nights.other_of(edit),
-                link_to(other) if other else "",
+                link_to(visit, other) if other else "",
             )
             for edit, spot in spots[:MOST_NIGHT_SHOWN]
         ]
@@ -247,9 +248,9 @@ class MemoryNight(Pages):
                 await self._keeper.answer(view, day, agrees=answer == "yes")
             except ValueError:
                 raise web.HTTPBadRequest from None
-            return see(NIGHT)
+            return see(visit.own(NIGHT))
         done = await self._keeper.take_back(view)
         if done is None:
-            return see(NIGHT)
+            return see(visit.own(NIGHT))
         log.info("memory.night_undone", by="page")
-        return see(f"{NIGHT}?{urlencode({'back': done.back, 'left': done.left})}")
+        return see(visit.own(f"{NIGHT}?{urlencode({'back': done.back, 'left': done.left})}"))

@@ -9,7 +9,7 @@ from aiohttp import web
 
 from bot.clock import moment
 from bot.context import wording
-from bot.dashboard.memory.browsing import FILES, Spot, link_to
+from bot.dashboard.memory.browsing import FILES, Spot, address_of
 from bot.dashboard.pages import NO_STORE, Pages, Visit, route, see
 from bot.identity.view import MemoryView
 from bot.memory import entries, markdown, uses
@@ -66,10 +66,10 @@ class MemorySources(Pages):
         of_note = await asyncio.to_thread(list, entries.of_note(path, said))
         claim = next((each.claim for each in of_note if each.claim.digest == digest), None)
         if claim is None or (day := claim.said) is None:
-            return see(spot.link("no_source"))
+            return see(visit.own(spot.link("no_source")))
         found = await self._database.read(lambda tx: message_of(tx, view, claim, day, zone))
         if found is None:
-            return see(spot.link("no_source"))
+            return see(visit.own(spot.link("no_source")))
         return see(_at(found.entry.id))
 
 
@@ -83,7 +83,7 @@ def _short(words: str) -> str:
 def _link_of(tx: Transaction, view: MemoryView, session: Session, quote: Quote) -> str:
     """The address of a quote: its line of a note, its message or its conversation; or empty."""
     if quote.path:
-        return link_to(quote.path, quote.line)
+        return address_of(quote.path, quote.line)
     if quote.where[0].startswith(BEFORE):
         before = session.previous or ""
         return f"/conversations/{before}" if browsing.own(tx, view.people, before) else ""

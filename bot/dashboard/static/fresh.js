@@ -35,7 +35,7 @@ function drawAgain() {
   const typed = changed();
   if (location.pathname.endsWith("/edit") && typed.length) return; // saving it asks what is there now
   keep(JSON.stringify(typed.map(({ id, value }) => [id, value])));
-  if (location.pathname === `${ROOT}/memory/forget`) location.replace(location.pathname); // it was posted
+  if (location.pathname === `${ROOT}/memory/forget`) location.replace(location.pathname + location.search); // it was posted
   else location.reload();
 }
 
