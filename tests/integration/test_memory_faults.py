@@ -154,8 +154,10 @@ async def test_a_search_that_finds_the_index_damaged_has_it_built_again(folder):
         assert found(answer) == ["memory/a.md"]
         assert answer.mode == "keyword"
         assert answer.degraded  # that it is rebuilt, or is being built: who looks first is chance
-        await index.sync("test")  # shares the one that the search began
-        assert (await index.search("peanuts", MAIN)).degraded == ()
+        async with asyncio.timeout(60):  # another reader may find the same damage once more
+            while (answer := await index.search("peanuts", MAIN)).degraded:
+                assert found(answer) == ["memory/a.md"]
+                await index.sync("test")
         await healthy(index)
 
 
