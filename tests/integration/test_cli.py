@@ -37,7 +37,7 @@ from tests.fakes.ports import free_port
 from tests.fakes.telegram import TOKEN, FakeTelegram
 from tests.fakes.terminal import environment as with_settings
 from tests.proofs.rounds import long, sample
-from tests.support import NOON, Engine, beside, running
+from tests.support import NOON, Engine, beside, pause, running
 
 pytestmark = pytest.mark.slow
 
@@ -692,8 +692,12 @@ async def test_a_log_that_cannot_be_written_stops_nothing(tmp_path, form):
             while not (line := await process.stdout.readline()).startswith(b"Confidant is at "):
                 assert line
             url = line.decode().split()[-1]
-            async with aiohttp.ClientSession() as client, client.get(f"{url}readyz") as answer:
-                assert answer.status == 200
+            async with aiohttp.ClientSession() as client:
+                is_ready = False
+                while not is_ready:
+                    async with client.get(f"{url}readyz") as answer:
+                        is_ready = answer.status == 200
+                    await pause(0.02)
             process.send_signal(signal.SIGTERM)
             # Python itself says 120 where it could not flush standard error at the end.
             assert await process.wait() in {0, 120}

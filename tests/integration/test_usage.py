@@ -23,6 +23,7 @@ from bot.dashboard import usage
 from bot.dashboard.usage import MOST_PEOPLE
 from bot.errors import ModelOverloaded
 from bot.messages import Message, Text, ToolUse
+from bot.money.limits import Allowance
 from bot.testing import ScriptedModel
 from tests.fakes.brain import Brain, current, query, says, settled, writing
 from tests.fakes.page_people import browser, browsers, key_in, serving
@@ -555,7 +556,14 @@ async def test_at_a_limit_nothing_is_summarised_and_the_history_stays(tmp_path):
         assert current(tmp_path)["compaction"] is None
 
 
-async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_call(tmp_path):
+async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_call(tmp_path, monkeypatch):
+    looked, look = set[str](), Allowance._look
+
+    def looking(self: Allowance, *given: Any, **named: Any) -> Any:
+        looked.update({named.get("key", "")} - {""})
+        return look(self, *given, **named)
+
+    monkeypatch.setattr(Allowance, "_look", looking)
     model = ScriptedModel(script=lambda _: replying(Usage(1_000)), gate=asyncio.Event())
     limits, people = {"in_all": {"day_tokens": 1_000}}, [f"p{n}" for n in range(6)]
     async with running(tmp_path, model=model, limits=limits) as engine:
@@ -563,6 +571,7 @@ async def test_turns_that_run_at_the_same_time_exceed_a_limit_by_one_call(tmp_pa
             await engine.say("hello", sender=who)
             await engine.say("and again", sender=who)
         await asyncio.wait_for(model.started.wait(), 30)
+        await until(lambda: len(looked) == len(people))  # all come to a call while the first runs
         assert model.gate is not None
         model.gate.set()
         await engine.channel.wait_until(lambda sent: len(sent) >= 12)

@@ -70,8 +70,8 @@ FAULTS = (
     Fault(
         "a room sees its owner's memory",
         "bot/identity/view.py",
-        "    if not is_direct:\n",
-        "    if not is_direct and not is_owner:\n",
+        '    is_direct = subject.chat_type == "direct"\n',
+        '    is_direct = subject.chat_type == "direct" or is_owner\n',
         "tests/unit/test_routing.py",
     ),
     Fault(
