@@ -173,6 +173,7 @@ async def test_that_of_the_main_memory_comes_before_one_of_an_agent_with_its_own
     async with running(tmp_path, model=answering("HEARTBEAT_OK"), **changes) as engine:
         await engine.ask("hello")
         await look(engine)
+        engine.clock.advance(minutes=1)
         await engine.say("hello there", chat="attic")  # where no file says anything
         await engine.channel.wait_until(lambda _: engine.sent_to("attic"))
         await look(engine)
