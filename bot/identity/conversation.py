@@ -86,12 +86,12 @@ class Conversation:
     @property
     def config(self) -> Config:
         """The configuration it was resolved by: its agent's."""
-        return self.snapshot.policy.of_agent(self.agent)
+        return self.snapshot.policy.of_agent(self.view.agent)
 
     @property
     def agent(self) -> str:
         """The name of the agent that answers."""
-        return routing.agent_of(self.key)
+        return self.view.agent
 
     @property
     def memories(self) -> tuple[str, ...]:

@@ -84,7 +84,11 @@ class Subject:
 
 
 def talk_of(agent: str, person: str) -> str:
-    """The partition of what somebody said to an agent in direct chats; nobody's id has a "/"."""
+    """The partition of what somebody said to an agent in direct chats.
+
+    No person's name begins with "agents/": one of identity_links has no "/", others begin with a
+    channel and ":".
+    """
     return f"{TALK}{person}" if agent == MAIN_AGENT else f"{TALK}{AGENTS}/{agent}/{person}"
 
 
