@@ -26,7 +26,7 @@ from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.files import SpaceFiles
 from bot.memory.uses import Uses
 from bot.messages import Message, Picture
-from bot.sessions import artifacts, compactions, store
+from bot.sessions import approvals, compactions, store
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -183,7 +183,7 @@ def _with_pictures(tx: Transaction, lines: list[HistoryMessage]) -> list[History
     refs = [block.ref for block in blocks if isinstance(block, Picture)]
     if not refs:
         return lines
-    data = artifacts.pictures(tx, refs)
+    data = approvals.pictures(tx, refs)
     return [replace(line, message=_shown(line.message, data)) for line in lines]
 
 

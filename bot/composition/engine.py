@@ -62,7 +62,7 @@ from bot.memory.versions import Versions
 from bot.money.counts import Prices, measure
 from bot.money.limits import RUNNING, Allowance
 from bot.push.pusher import Pusher
-from bot.sessions.artifacts import ArtifactStore
+from bot.sessions.approvals import ArtifactStore
 from bot.sessions.search import TranscriptIndex
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi

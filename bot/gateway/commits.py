@@ -35,7 +35,7 @@ from bot.money import limits
 from bot.money import limits as limit_words
 from bot.money.counts import Prices
 from bot.money.limits import LimitReached, LimitStatus
-from bot.sessions import approvals, artifacts, forgetting, inbox, search, store
+from bot.sessions import approvals, forgetting, inbox, search, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -560,7 +560,7 @@ def _unforgotten(
     for words in forgotten:
         if words:
             forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
-            artifacts.drop(unit.tx, (session.key,), words)
+            approvals.drop(unit.tx, (session.key,), words)
         else:  # another node forgot something so long ago that nobody knows what it was
             forgetting.forget_all(unit.tx, ids, unit.now)
         unit.stale.add(session.id)

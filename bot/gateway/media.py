@@ -29,7 +29,7 @@ from bot.identity import Conversation
 from bot.messages import Picture, Text
 from bot.money.limits import UNKNOWN, Allowance, LimitReached
 from bot.sessions import inbox
-from bot.sessions.artifacts import PICTURE, ArtifactStore
+from bot.sessions.approvals import PICTURE, ArtifactStore
 from bot.sessions.inbox import QueuedMessage
 from bot.shares import FILES, Pool
 from bot.speech.transcriber import Audio, Transcriber, Transcript

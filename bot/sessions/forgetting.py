@@ -19,7 +19,6 @@ from bot.identity.view import MemoryView
 from bot.messages import LABELS
 from bot.sessions import (
     approvals,
-    artifacts,
     browsing,
     compactions,
     entries,
@@ -117,7 +116,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         newest=newest,
         mentions=tuple(await sliced(numbers, SLICE, among)),
         prompts=tuple(await sliced(names, LONG_SLICE, compactions.among)),
-        results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
+        results=tuple(await sliced(ids, LONG_SLICE, approvals.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
         queued=len(await database.read(lambda tx: _queued(tx, keys, words))),
@@ -134,7 +133,7 @@ async def hide(database: Database, held: Held, now: int) -> None:
     for some in _slices(held.mentions, SLICE):
         await insist(database, partial(_hide, mentions=some, now=now))
     for some in _slices(held.results, LONG_SLICE):
-        await insist(database, partial(artifacts.remove, ids=some))
+        await insist(database, partial(approvals.remove, ids=some))
 
 
 def complete(tx: Transaction, held: Held, now: int) -> Gone:
@@ -154,9 +153,9 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     ]
     prompts = [*held.prompts, *compactions.among(tx, names, words)]
     compactions.remove(tx, prompts)
-    ids = [id_ for id_ in artifacts.ids_of(tx, held.keys) if id_ not in held.seen]
-    results = artifacts.among(tx, ids, words)
-    artifacts.remove(tx, results)
+    ids = [id_ for id_ in approvals.ids_of(tx, held.keys) if id_ not in held.seen]
+    results = approvals.among(tx, ids, words)
+    approvals.remove(tx, results)
     titles = browsing.titled(tx, held.keys, words)
     for session_id in titles:
         browsing.name(tx, session_id, "", now)
@@ -187,7 +186,7 @@ def _everything(
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
     keys = tuple(search.keys_of(tx, view))
     newest = scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries")
-    names, ids = compactions.names_of(tx, keys), artifacts.ids_of(tx, keys)
+    names, ids = compactions.names_of(tx, keys), approvals.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
 
 

@@ -23,7 +23,7 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.identity import MANY, MessageOrigin
 from bot.identity.view import MemoryView
 from bot.sessions import (
-    artifacts,
+    approvals,
     compactions,
     erasing,
     forgetting,
@@ -625,7 +625,7 @@ async def test_a_long_result_that_was_forgotten_and_a_beginning_of_requests_do_n
 
     await database.write(put)
     await copied(tmp_path, database)
-    await database.write(lambda tx: artifacts.drop(tx, [PLACE.key], "word"))
+    await database.write(lambda tx: approvals.drop(tx, [PLACE.key], "word"))
     await database.close()
     damage(tmp_path)
     database = await opened(tmp_path)

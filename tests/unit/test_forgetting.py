@@ -29,7 +29,7 @@ from bot.memory.guard import Guard
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.sessions import browsing, compactions, entries, forgetting, search, store, uploads
-from bot.sessions.artifacts import ArtifactStore
+from bot.sessions.approvals import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Database, Transaction
 from bot.unit_of_work import UnitOfWork

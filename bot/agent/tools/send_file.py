@@ -19,7 +19,7 @@ from bot.channel import Attachment, Channel, Media
 from bot.context import prompt
 from bot.errors import ChannelError, NotVisible, ToolError
 from bot.messages import Picture
-from bot.sessions.artifacts import ArtifactStore
+from bot.sessions.approvals import ArtifactStore
 from bot.shares import FILES, Pool
 from bot.unicode import well_formed
 
