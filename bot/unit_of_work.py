@@ -29,7 +29,7 @@ from bot.errors import StorageError
 from bot.money import counts
 from bot.money.counts import Spent, spent_of
 from bot.money.limits import BillingAccount
-from bot.sessions import store, unsaved
+from bot.sessions import compactions, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Place, Session, StartedBy, TurnCounts
@@ -113,7 +113,7 @@ class UnitOfWork:
     def _leave(self, session: Session) -> None:
         self.ended.append(session)
         if session.turns:
-            unsaved.mark(self.tx, session.id, self.now)
+            compactions.mark(self.tx, session.id, self.now)
 
     def append(
         self, session_id: str, news: Sequence[NewEntry], counted: TurnCounts | None = None

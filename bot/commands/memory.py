@@ -26,7 +26,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
 from bot.messages import Quote
-from bot.sessions import erasing, forgetting, search, store, unsaved
+from bot.sessions import compactions, erasing, forgetting, search, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
@@ -350,7 +350,7 @@ class MemoryCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             keys = search.keys_of(unit.tx, call.view)
-            count = unsaved.again(unit.tx, keys, call.now)
+            count = compactions.again(unit.tx, keys, call.now)
             return CommandAnswer(call.text("unsaved.trying" if count else "unsaved.none"))
 
         return apply

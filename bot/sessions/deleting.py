@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from bot.clock import DAY_MS
 from bot.identity import Place
-from bot.sessions import branches, compactions, erasing, store, unsaved
+from bot.sessions import branches, compactions, erasing, store
 from bot.sessions.erasing import DELETED
 from bot.sessions.store import Appended, Session
 from bot.storage import Transaction, fulltext, marks, scalar, scalars
@@ -40,7 +40,7 @@ def begin(tx: Transaction, session: Session, now: int) -> list[Appended]:
     at = max(now, *(1 + (scalar(tx, f"SELECT {each}") or 0) for each in times))
     store.change(tx, session.id, deleted_at=at)
     keep(tx, f"{DELETED}{session.id}", str(at), now)
-    unsaved.drop(tx, session.id)
+    compactions.drop(tx, session.id)
     compactions.drop_of(tx, session.id)
     added = branches.put_away(tx, session, now)
     current = store.current(tx, session.key)

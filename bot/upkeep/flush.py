@@ -61,11 +61,11 @@ from bot.memory.search import Searcher
 from bot.messages import Message, Quoted, Text, ToolResult
 from bot.money.counts import Spent
 from bot.money.limits import LimitReached
-from bot.sessions import store, unsaved
+from bot.sessions import compactions, store
+from bot.sessions.compactions import Unsaved
 from bot.sessions.due_time import shown as shown_at
 from bot.sessions.entries import entry_id, number_of
 from bot.sessions.store import Session
-from bot.sessions.unsaved import Unsaved
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
@@ -582,7 +582,7 @@ class FlushService:
             is_noted = False
         if not is_noted:
             await self._committer.commit(
-                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session.id)
+                self._core.clock(), lambda unit: compactions.drop(unit.tx, session.id)
             )
 
     async def again(self, session_id: str) -> None:
@@ -594,7 +594,7 @@ class FlushService:
         session = await self._sessions.database.read(lambda tx: store.get(tx, session_id))
         if session is None:  # erased
             await self._committer.commit(
-                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session_id)
+                self._core.clock(), lambda unit: compactions.drop(unit.tx, session_id)
             )
         else:
             await self.of_ended(session, quietly=session.ended_by in {"daily", "idle"})
@@ -707,7 +707,7 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
-            before = unsaved.get(unit.tx, session.id) or Unsaved()
+            before = compactions.get(unit.tx, session.id) or Unsaved()
             left = self._remember(unit, active, before, flushed.error)
             unit.change(
                 session.id,
@@ -742,15 +742,15 @@ class FlushService:
         """
         session = active.cached.session
         if error is None:
-            unsaved.drop(unit.tx, session.id)
+            compactions.drop(unit.tx, session.id)
             return None
         if isinstance(error, ModelPutOff):  # somebody else's turn is no failure
-            left = replace(before, at=unit.now + unsaved.PAUSES_MS[0])
+            left = replace(before, at=unit.now + compactions.PAUSES_MS[0])
         elif isinstance(error, LimitReached):  # it goes on when there is something left again
             left = Unsaved(max(before.tries, 1), error.limit.period.end, why_of(error))
         else:
             left = before.failed(unit.now, why_of(error))
-        unsaved.mark(unit.tx, session.id, unit.now, left)
+        compactions.mark(unit.tx, session.id, unit.now, left)
         if left.is_given_up and active.is_told:
             language, conversation = active.conversation.language, active.conversation
             words = told(language, session, left, conversation.zone)

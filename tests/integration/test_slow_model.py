@@ -16,7 +16,7 @@ from bot.context import tokens
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity.view import folder_name
 from bot.messages import ToolUse
-from bot.sessions.unsaved import PAUSES_MS
+from bot.sessions.compactions import PAUSES_MS
 from bot.testing import ScriptedModel
 from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, writing
 from tests.integration.test_context_engine import ask, done
