@@ -38,10 +38,9 @@ from bot.money.limits import LimitReached, LimitStatus
 from bot.sessions import approvals, forgetting, inbox, search, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import QueuedMessage
+from bot.sessions.inbox import QueuedMessage, refs_of
 from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
-from bot.sessions.uploads import refs_of
 from bot.speech.transcriber import speakable
 from bot.storage import Transaction, fulltext
 from bot.unit_of_work import Committer, UnitOfWork

@@ -15,8 +15,8 @@ from bot.identity import MANY
 from bot.identity.view import MemoryView
 from bot.sessions import branches, entries, inbox, search, store
 from bot.sessions.entries import Entry
+from bot.sessions.inbox import refs_of
 from bot.sessions.store import Session, Shelf
-from bot.sessions.uploads import refs_of
 from bot.storage import Row, Transaction, fulltext, marks, scalar, upsert
 from bot.storage.records import HERE, place
 

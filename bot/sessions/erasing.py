@@ -24,7 +24,7 @@ from bot.config import MAIN_AGENT
 from bot.identity import MessageOrigin, Seat
 from bot.identity.routing import agent_of
 from bot.identity.view import AGENTS, agents_space, folder_name
-from bot.sessions import compactions, entries, store, uploads
+from bot.sessions import compactions, entries, inbox, store
 from bot.sessions.entries import GONE, Entry
 from bot.storage import Transaction, Value, beginning, fulltext, insert_new, marks, scalar, scalars
 from bot.storage.records import drop, drop_under, from_json, keep, under, values_under
@@ -553,7 +553,7 @@ def _put(tx: Transaction, seq: int, was: Entry, left: Entry, now: int) -> None:
         tx.execute("DELETE FROM hidden WHERE seq = ?", (seq,))
         insert_new(tx, "forgotten", seq=seq, at=now)
         tx.execute("DELETE FROM outbox WHERE entry = ?", (was.id,))
-        uploads.drop_of(tx, session_id, was.files)
+        inbox.drop_of(tx, session_id, was.files)
     for id_ in _artifacts(was.content):
         tx.execute("DELETE FROM artifacts WHERE id = ? AND session_id = ?", (id_, session_id))
 

@@ -27,7 +27,6 @@ from bot.sessions import (
     repeats,
     search,
     store,
-    uploads,
 )
 from bot.sessions.compactions import Name
 from bot.sessions.entries import NewEntry
@@ -159,7 +158,7 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     titles = browsing.titled(tx, held.keys, words)
     for session_id in titles:
         browsing.name(tx, session_id, "", now)
-    uploads.forget(tx, held.keys, words)
+    inbox.forget(tx, held.keys, words)
     return Gone(
         [*held.mentions, *mentions],
         list(dict.fromkeys(session_id for session_id, _ in prompts)),
@@ -321,7 +320,7 @@ def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
             erasing.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
             entry = entries.parse(line)
             if mention.says or not entries.veil(entry, {*mention.blocks}).files:
-                uploads.drop_of(tx, mention.session_id, entry.files)
+                inbox.drop_of(tx, mention.session_id, entry.files)
 
 
 def _told(block: Mapping[str, Any]) -> Iterator[str]:

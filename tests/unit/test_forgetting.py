@@ -28,7 +28,7 @@ from bot.memory.files import SpaceFiles
 from bot.memory.guard import Guard
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
-from bot.sessions import browsing, compactions, entries, forgetting, search, store, uploads
+from bot.sessions import browsing, compactions, entries, forgetting, inbox, search, store
 from bot.sessions.approvals import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Database, Transaction
@@ -159,7 +159,7 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
         ]
         store.append(tx, id_, news, 1)
         for media in (file, other, named):
-            assert uploads.put(tx, address, media, 0, b"1234", now=1)
+            assert inbox.put(tx, address, media, 0, b"1234", now=1)
         browsing.name(tx, id_, "All about TEA", 1)
         return id_
 
@@ -174,7 +174,7 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
         session = store.get(tx, id_)
         assert session is not None
         said = browsing.before(tx, session, None, 10)
-        kept = sorted(uploads.whole(tx, address))
+        kept = sorted(inbox.whole(tx, address))
         return browsing.title_of(tx, id_), [each.text for each in said.said], kept
 
     title, said, kept = await each_database.read(left)
