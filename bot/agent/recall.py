@@ -46,10 +46,10 @@ from bot.messages import (
     excerpt,
     mixture,
 )
-from bot.sessions import compactions, entries, search, store
+from bot.sessions import browsing, compactions, entries, store
+from bot.sessions.browsing import Passage
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
-from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
@@ -373,7 +373,7 @@ class Recaller:
         terms, zone = words.split(), turn.now.tzinfo or UTC
 
         def work(tx: Transaction) -> list[Find]:
-            found = search.passages(tx, turn.view, words, MAX_SAID, beside=turn.session.id)
+            found = browsing.passages(tx, turn.view, words, MAX_SAID, beside=turn.session.id)
             return [_of_talk(each, terms, zone) for each in found]
 
         return await self._database.read(work)
@@ -417,7 +417,7 @@ class Recaller:
             notes, _ = await self._search(turn, words, room, only_notes=True)
             hits = [*notes, *hits]
         ids = [hit.path for hit in hits if not is_file(hit)]
-        said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
+        said = await self._database.read(lambda tx: browsing.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.content) for entry in said}
         hits = [hit for hit in hits if is_file(hit) or hit.path in origins]  # that are in sight
         own = {entry.id for entry in said if entry.role == "assistant"}
@@ -470,7 +470,7 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
             break
         compaction = compactions.current(tx, session)
         first = compaction.first_kept if compaction is not None else ""
-        gone = search.forgotten(tx, session.id, since=session.first_seq)
+        gone = browsing.forgotten(tx, session.id, since=session.first_seq)
         messages = store.messages(tx, session.id, MAX_MESSAGES, first, since=session.first_seq)
         said = [entry for entry in messages if entry.id not in gone]
         if said or session.previous is None:

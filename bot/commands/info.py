@@ -25,7 +25,7 @@ from bot.memory.night import record
 from bot.money import counts, limits
 from bot.money.counts import Bill
 from bot.money.limits import LimitReached, unsummarised
-from bot.sessions import approvals, compactions, search, store
+from bot.sessions import approvals, browsing, compactions, store
 from bot.sessions.approvals import Question
 from bot.sessions.store import Session
 from bot.storage import Transaction
@@ -232,7 +232,7 @@ class InfoCommands:
 
 def last_save(call: Call, unit: UnitOfWork) -> str:
     """Say when a conversation was last saved to the caller's memory, and where."""
-    found = search.last_save(unit.tx, call.view)
+    found = browsing.last_save(unit.tx, call.view)
     if found is None:
         return call.text("memory.never_saved")
     at, where = found
@@ -243,7 +243,7 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
     """Lines about conversations that could not be saved yet, and about a failed night."""
-    found = compactions.failing(unit.tx, search.keys_of(unit.tx, call.view))
+    found = compactions.failing(unit.tx, browsing.keys_of(unit.tx, call.view))
     lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
     if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
         because = call.text(f"unsaved.why.{why}")

@@ -63,7 +63,7 @@ from bot.money.counts import Prices, measure
 from bot.money.limits import RUNNING, Allowance
 from bot.push.pusher import Pusher
 from bot.sessions.approvals import ArtifactStore
-from bot.sessions.search import TranscriptIndex
+from bot.sessions.browsing import TranscriptIndex
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi
 from bot.storage import records

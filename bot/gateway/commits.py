@@ -35,7 +35,7 @@ from bot.money import limits
 from bot.money import limits as limit_words
 from bot.money.counts import Prices
 from bot.money.limits import LimitReached, LimitStatus
-from bot.sessions import approvals, forgetting, inbox, search, store
+from bot.sessions import approvals, browsing, forgetting, inbox, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage, refs_of
@@ -277,7 +277,7 @@ class TurnRecorder:
                     said.files,
                     draft=shown_as,
                     failed=said.failed,
-                    sources=len(search.quotes(news)),
+                    sources=len(browsing.quotes(news)),
                     stopped=said.stopped,
                     answers=tuple(row.inbound.message_id for row in rows),
                 )

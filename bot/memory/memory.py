@@ -35,7 +35,7 @@ from bot.memory.transcripts import TranscriptFeed
 from bot.memory.uses import Uses
 from bot.memory.versions import Versions
 from bot.plugins import Saved
-from bot.sessions import forgetting, search, store
+from bot.sessions import browsing, forgetting, store
 from bot.sessions.entries import Entry
 from bot.sessions.forgetting import Gone, Held
 from bot.storage import Database, Transaction
@@ -485,7 +485,7 @@ class Lookup:
             and (hit.source == "transcript" or layout.may_see(view, hit.space, hit.path))
         ]
         ids = [hit.path for hit in hits if hit.source == "transcript"]
-        said = await self._database.read(lambda tx: search.by_id(tx, ids))
+        said = await self._database.read(lambda tx: browsing.by_id(tx, ids))
         told = await asyncio.to_thread(_asking, said)
         fit = _once(hit for hit in hits if hit.source != "transcript" or hit.path in told)
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last

@@ -50,7 +50,7 @@ from bot.memory.memory import INDEX_FOLDER
 from bot.portability import schedule
 from bot.portability.swap import ASIDE
 from bot.recovery import TRANSCRIPTS, begin_log
-from bot.sessions import approvals, entries, erasing, mirror, search, store
+from bot.sessions import approvals, browsing, entries, erasing, mirror, store
 from bot.sessions.entries import Entry, parse, without_thoughts
 from bot.sessions.erasing import Belongings
 from bot.sessions.store import Session
@@ -230,7 +230,7 @@ class Export:
     def _conversation(self, tx: Transaction, session: Session, language: str) -> int:
         lines = store.lines(tx, session.id)
         kept = [parse(line) for line in lines[1:]]
-        gone = search.forgotten(tx, session.id)
+        gone = browsing.forgotten(tx, session.id)
         shown = store.veiled(tx, session.id, [each for each in kept if each.id not in gone])
         day = moment(session.started_at, None).strftime("%Y-%m-%d")
         name = f"conversations/{day}-{session.id}"

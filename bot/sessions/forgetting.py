@@ -17,17 +17,7 @@ import orjson
 from bot.channel import Inbound
 from bot.identity.view import MemoryView
 from bot.messages import LABELS
-from bot.sessions import (
-    approvals,
-    browsing,
-    compactions,
-    entries,
-    erasing,
-    inbox,
-    repeats,
-    search,
-    store,
-)
+from bot.sessions import approvals, browsing, compactions, entries, erasing, inbox, repeats, store
 from bot.sessions.compactions import Name
 from bot.sessions.entries import NewEntry
 from bot.storage import Database, Transaction, fulltext, insist, marks, scalar, scalars
@@ -183,7 +173,7 @@ async def forget(database: Database, view: MemoryView, words: str, now: int) -> 
 def _everything(
     tx: Transaction, view: MemoryView
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
-    keys = tuple(search.keys_of(tx, view))
+    keys = tuple(browsing.keys_of(tx, view))
     newest = scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries")
     names, ids = compactions.names_of(tx, keys), approvals.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
@@ -238,7 +228,7 @@ def mentions(
     It reads all of the view's conversations, or only the entries with an id `within`: for many of
     them see `find`.
     """
-    keys = search.keys_of(tx, view)
+    keys = browsing.keys_of(tx, view)
     if not within:
         return among(tx, numbers_of(tx, keys), words)
     numbers = scalars(

@@ -21,7 +21,7 @@ from bot.memory.files import SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person
 from bot.sessions import repeats
-from bot.sessions.search import find, keys_of
+from bot.sessions.browsing import find, keys_of
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.integration.test_archive import invoke

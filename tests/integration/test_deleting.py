@@ -11,7 +11,7 @@ import orjson
 
 from bot.identity.view import MemoryView
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import browsing, erasing, search, store
+from bot.sessions import browsing, erasing, store
 from bot.storage.tables import TABLES
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
@@ -104,7 +104,7 @@ async def test_what_a_kill_broke_off_is_completed_and_what_was_forgotten_before_
         await engine.app.maintenance.deletions.look()
         view = MemoryView("main", (), private=True, people=("main",))
         async with beside(tmp_path) as database:
-            assert await database.read(lambda tx: search.find(tx, view, "heron", 9)) == []
+            assert await database.read(lambda tx: browsing.find(tx, view, "heron", 9)) == []
         await browser.post(f"/conversations/{id_}/restore")
         page = await browser.get(f"/conversations/{id_}.md")
         assert f"heron number {3 * erasing.SLICE}" in page

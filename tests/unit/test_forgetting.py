@@ -28,7 +28,7 @@ from bot.memory.files import SpaceFiles
 from bot.memory.guard import Guard
 from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
-from bot.sessions import browsing, compactions, entries, forgetting, inbox, search, store
+from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
 from bot.sessions.approvals import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
 from bot.storage import Database, Transaction
@@ -140,7 +140,7 @@ async def test_what_came_while_it_was_looked_for_is_forgotten_too(tmp_path: Path
         assert (len(gone.mentions), gone.prompts, gone.results) == (251, [session], 2)
         left = await forgetting.find(database, VIEW, "tea")
         assert (left.mentions, left.prompts, left.results) == ((), (), ())
-        assert await database.read(lambda tx: len(search.find(tx, VIEW, "coffee milk", 9))) == 2
+        assert await database.read(lambda tx: len(browsing.find(tx, VIEW, "coffee milk", 9))) == 2
 
 
 async def test_commands_names_and_files_are_forgotten_with_the_words(each_database: Database):

@@ -27,8 +27,8 @@ from bot.memory.search import Hit as Found
 from bot.messages import CLEAN, Quote, Quoted, excerpt
 from bot.plugins import Passage
 from bot.sessions import entries
+from bot.sessions.browsing import Hit, TranscriptIndex
 from bot.sessions.entries import Entry
-from bot.sessions.search import Hit, TranscriptIndex
 from bot.storage import fulltext
 
 # --- memory_search -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from bot.memory.claims import Claim
 from bot.memory.memory import Memory
 from bot.memory.note_store import MAX_WRITE
 from bot.messages import BEFORE, Quote
-from bot.sessions import browsing, search
+from bot.sessions import browsing
 from bot.sessions.browsing import FoundMessage
 from bot.sessions.entries import number_of
 from bot.sessions.store import Session
@@ -52,7 +52,7 @@ class MemorySources(Pages):
                     "where": place_of(visit.language, each),
                     "link": _link_of(tx, view, session, each),
                 }
-                for each in seen(view, search.quotes_of_reply(tx, session, reply))
+                for each in seen(view, browsing.quotes_of_reply(tx, session, reply))
             ]
 
         return web.json_response(await self._database.read(read), headers=NO_STORE)
