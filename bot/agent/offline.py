@@ -35,10 +35,10 @@ from bot.messages import (
     ToolUse,
 )
 from bot.sessions import due_time, recurrence
-from bot.sessions.agenda import Change
 from bot.sessions.due_time import Every, Next, Problem, When
 from bot.sessions.recurrence import Series, described
 from bot.sessions.reminders import MAX_TEXT
+from bot.sessions.repeats import Change
 from bot.storage import fulltext
 
 # What the offline model understands of a message: keep, remind, find. Pure.

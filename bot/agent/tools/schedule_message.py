@@ -21,7 +21,6 @@ from bot.errors import ToolError
 from bot.i18n import text
 from bot.messages import Scheduled
 from bot.sessions import recurrence, reminders, repeats
-from bot.sessions.agenda import Agenda
 from bot.sessions.recurrence import MAX_RULE, MIN_TASK_MINUTES, Rule, Series
 from bot.sessions.reminders import (
     MAX_ABOUT,
@@ -32,7 +31,7 @@ from bot.sessions.reminders import (
     ReplyTarget,
     moment,
 )
-from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind
+from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Agenda, Kind
 from bot.storage import Database, Transaction
 
 MAX_MOMENT = 40  # characters
