@@ -20,9 +20,16 @@ from zoneinfo import ZoneInfo
 
 from bot import i18n
 from bot.sessions import recurrence, zones
-from bot.sessions.recurrence import Rule, Series, TooOften
+from bot.sessions.recurrence import (
+    Repetition,
+    Rule,
+    Series,
+    TooOften,
+    completed,
+    month_at,
+    repetition_at,
+)
 from bot.sessions.reminders import MAX_ABOUT, MAX_AHEAD, MAX_TEXT, moment
-from bot.sessions.repeat_phrases import Repetition, completed, month_at, repetition_at
 from bot.sessions.time_words import (
     BETWEEN,
     NUMERAL,
