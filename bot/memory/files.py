@@ -14,7 +14,7 @@ from bot.errors import NotVisible, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, disk, layout, markdown
 from bot.memory.claims import Aging
-from bot.memory.note_store import NoteStore, NotesUnreachable
+from bot.memory.disk import NoteStore, NotesUnreachable
 
 MAX_LINES = 120  # of one excerpt
 MAX_CHARACTERS = 12_000  # of one excerpt

@@ -25,12 +25,11 @@ from bot.config import Config, Settings
 from bot.errors import StorageError
 from bot.identity.view import FOLDERS
 from bot.memory import chunking, disk, layout, periods
-from bot.memory.disk import FolderNotes
+from bot.memory.disk import FolderNotes, Seen
 from bot.memory.index import MemoryIndex, note_files
 from bot.memory.index.engine import SourceRow
 from bot.memory.index.note_files import MAX_FILES, Changed, Content, Known
 from bot.memory.index.writer import Item
-from bot.memory.note_store import Seen
 from bot.unicode import BYTE_ORDER_MARKS
 
 TEXTS = (".md", ".markdown", ".txt")

@@ -21,9 +21,9 @@ from weakref import WeakValueDictionary
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MemoryView
 from bot.memory import claims, disk, layout, markdown
+from bot.memory.disk import FORGOTTEN, MAX_WRITE, NoteStore, Watch
 from bot.memory.layout import NOTES_FOLDER
 from bot.memory.markdown import Changed, Provenance
-from bot.memory.note_store import FORGOTTEN, MAX_WRITE, NoteStore, Watch
 from bot.memory.versions import Versions
 from bot.plugins import Saved
 

@@ -23,10 +23,9 @@ from bot.context.quoting import Said, Who
 from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
-from bot.memory.disk import FolderNotes
+from bot.memory.disk import FolderNotes, Watch
 from bot.memory.files import SpaceFiles
 from bot.memory.guard import Guard
-from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
 from bot.sessions.approvals import ArtifactStore

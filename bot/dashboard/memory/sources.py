@@ -14,8 +14,8 @@ from bot.dashboard.pages import NO_STORE, Pages, Visit, route, see
 from bot.identity.view import MemoryView
 from bot.memory import entries, markdown, uses
 from bot.memory.claims import Claim
+from bot.memory.disk import MAX_WRITE
 from bot.memory.memory import Memory
-from bot.memory.note_store import MAX_WRITE
 from bot.messages import BEFORE, Quote
 from bot.sessions import browsing
 from bot.sessions.browsing import FoundMessage
