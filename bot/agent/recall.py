@@ -29,9 +29,8 @@ from bot.errors import ConfidantError
 from bot.identity.view import TALK, MemoryView
 from bot.memory import claims, markdown
 from bot.memory.claims import FADED, Aging
-from bot.memory.files import SpaceFiles
 from bot.memory.listing import is_first_person
-from bot.memory.notes import day_note
+from bot.memory.notes import SpaceFiles, day_note
 from bot.memory.search import Hit, Searcher
 from bot.memory.uses import Uses
 from bot.messages import (

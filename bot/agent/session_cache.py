@@ -23,7 +23,7 @@ from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.identity import Conversation
 from bot.identity.view import MemoryView, is_owners_own
-from bot.memory.files import SpaceFiles
+from bot.memory.notes import SpaceFiles
 from bot.memory.uses import Uses
 from bot.messages import Message, Picture
 from bot.sessions import approvals, compactions, store

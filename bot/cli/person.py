@@ -21,8 +21,8 @@ from bot.gateway.admission import read_books
 from bot.identity import ConversationResolver, MessageOrigin, Policy
 from bot.identity.conversation import local_zone
 from bot.invocation import confidant
-from bot.memory.files import SpaceFiles
 from bot.memory.memory import store_of
+from bot.memory.notes import SpaceFiles
 from bot.portability import person as erasing
 from bot.portability import places
 from bot.portability.person import (

@@ -33,7 +33,7 @@ from bot.dashboard.pages import NO_STORE, Pages, Visit, route
 from bot.errors import ModelContextFull, ModelUnreachable, WindowTooSmall
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.memory.files import SpaceFiles
+from bot.memory.notes import SpaceFiles
 from bot.messages import Message, Text
 from bot.money.limits import LimitReached
 from bot.shares import TALKS, Pool

@@ -30,8 +30,7 @@ from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, disk, layout, markdown
 from bot.memory.claims import Aging, Claim
 from bot.memory.disk import MAX_WRITE
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.storage import Database, Transaction, scalars
 
 WAITING: Final = 200  # answers that wait for that; older ones are let go

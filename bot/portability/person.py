@@ -44,9 +44,9 @@ from bot.identity.view import (
 )
 from bot.invocation import confidant
 from bot.memory import layout
-from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.index.service import leave_folder, leave_rows
 from bot.memory.memory import INDEX_FOLDER
+from bot.memory.notes import MAX_READ, SpaceFiles
 from bot.portability import schedule
 from bot.portability.swap import ASIDE
 from bot.recovery import TRANSCRIPTS, begin_log

@@ -16,8 +16,8 @@ from bot.memory import entries, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
 from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import Remembered
-from bot.memory.files import Listed
 from bot.memory.memory import Forgotten, Memory, Overview, Preview
+from bot.memory.notes import Listed
 from bot.memory.search import Building, Findings, Hit
 from bot.memory.selftest import Asked
 from bot.messages import BEFORE, Quote

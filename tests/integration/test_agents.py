@@ -17,7 +17,7 @@ from bot.identity import MessageOrigin
 from bot.identity.routing import agent_of
 from bot.identity.view import folder_name, talk_of
 from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
+from bot.memory.notes import SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person
 from bot.sessions import repeats

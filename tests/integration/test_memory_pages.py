@@ -24,8 +24,8 @@ from bot.channel.http import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import MemoryView, folder_name
-from bot.memory.files import Listed, SpaceFiles
 from bot.memory.index import MemoryIndex
+from bot.memory.notes import Listed, SpaceFiles
 from bot.memory.search import Building, Status
 from bot.sessions.erasing import ASKED
 from bot.storage.records import keep

@@ -25,9 +25,8 @@ from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.disk import FolderNotes
 from bot.memory.embed.multilingual import MultilingualEmbedder
-from bot.memory.files import SpaceFiles
 from bot.memory.index import Document, MemoryIndex
-from bot.memory.notes import Notes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.testing import ScriptedModel

@@ -120,10 +120,10 @@ def groups_count_as_direct(patch: pytest.MonkeyPatch) -> None:
 
 
 def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
-    from bot.memory import files
+    from bot.memory import notes
 
-    whole = files.SpaceFiles._whole
-    patch.setattr(files.SpaceFiles, "_whole", lambda self, _target: whole(self, "MEMORY.md"))
+    whole = notes.SpaceFiles._whole
+    patch.setattr(notes.SpaceFiles, "_whole", lambda self, _target: whole(self, "MEMORY.md"))
 
 
 def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:

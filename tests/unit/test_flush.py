@@ -29,9 +29,8 @@ from bot.errors import (
 from bot.identity.view import MAIN_SPACE, PRIVATE, MemoryView
 from bot.memory import guard, markdown
 from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
 from bot.memory.guard import Decision
-from bot.memory.notes import Notes, Place
+from bot.memory.notes import Notes, Place, SpaceFiles
 from bot.memory.search import Findings, Hit
 from bot.messages import Message, Quote, Quoted, Text, ToolResult, ToolUse, Whose
 from bot.testing import ScriptedModel

@@ -24,9 +24,8 @@ from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import disk
 from bot.memory.disk import FolderNotes, Watch
-from bot.memory.files import SpaceFiles
 from bot.memory.guard import Guard
-from bot.memory.notes import Notes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
 from bot.sessions.approvals import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry

@@ -31,8 +31,7 @@ from bot.context import sentences, wishes
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.messages import (
     Canned,
     Message,

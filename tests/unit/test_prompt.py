@@ -35,9 +35,9 @@ from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import layout
 from bot.memory.claims import Aging, digest
 from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
 from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
+from bot.memory.notes import SpaceFiles
 from bot.sessions.entries import Entry
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -24,8 +24,7 @@ from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes, Place
+from bot.memory.notes import Notes, Place, SpaceFiles
 from bot.memory.search import Findings
 from bot.memory.search import Hit as Passage
 from bot.messages import MAX_TERMS, NOT_INSTRUCTIONS, Canned, Message, Quote, Quoted, Text, excerpt

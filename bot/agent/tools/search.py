@@ -20,8 +20,7 @@ from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, markdown
 from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import of_note
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Place
+from bot.memory.notes import Place, SpaceFiles
 from bot.memory.search import Findings, Searcher, how
 from bot.memory.search import Hit as Found
 from bot.messages import CLEAN, Quote, Quoted, excerpt

@@ -22,9 +22,8 @@ from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, entries, layout, markdown
 from bot.memory.claims import Aging
 from bot.memory.entries import Remembered
-from bot.memory.files import Excerpt, Listed
 from bot.memory.memory import Lookup, Memory, is_note
-from bot.memory.notes import is_day_note
+from bot.memory.notes import Excerpt, Listed, is_day_note
 from bot.memory.search import Hit
 from bot.storage import Database
 from bot.unicode import one_line
