@@ -53,7 +53,7 @@ from tests.patterns import held
 # or a standard bounds them.
 SHORT = {
     "adapters.discord.render._PICTURE": 2_000,  # LIMIT
-    "bot.agent.models.refusals._KEY": 400,  # twice MOST_TOLD
+    "bot.agent.models.capabilities._KEY": 400,  # twice MOST_TOLD
     "bot.agent.models.wire._BEHIND": 200,  # _LONGEST_END
     "bot.agent.turn._LAST_TOKEN": 40,  # _LONGEST
     "bot.agent.turn._OPEN_TOKEN": 40,
@@ -83,7 +83,7 @@ MADE: dict[str, Callable[[], Iterable[re.Pattern]]] = {
 # Those made of what only a call knows: the function that is tried instead.
 CALLED = {
     "bot.agent.models.capabilities._is_named": "bot.agent.models.capabilities.refused_options",
-    "bot.agent.models.refusals._phrase": "bot.agent.models.refusals.read",
+    "bot.agent.models.capabilities._phrase": "bot.agent.models.capabilities.read",
     "bot.agent.tools.web.fetch.is_mentioned": "bot.agent.tools.web.fetch.is_mentioned",
     "bot.channel.config.check_patterns": "",  # the owner's own; it looks at nothing
     "bot.channel.kit.text._torn": "bot.channel.kit.text.split",

@@ -36,13 +36,15 @@ from bot.agent.models.capabilities import (
     Facts,
     Ladder,
     LearnedLimit,
+    ServiceRefused,
+    cleaned,
     fitted,
+    is_failure,
     known,
     left_out,
     pictures_lost,
 )
 from bot.agent.models.connection import DONE
-from bot.agent.models.refusals import ServiceRefused, cleaned, is_failure
 from bot.agent.models.wire import Json, ReplyReader, dump
 from bot.channel import reveal
 from bot.channel.kit.json_access import mapping
