@@ -20,8 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bot.channel.contract import Channel
-from bot.channel.values import DEFAULT_ACCOUNT
+from bot.channel.contract import DEFAULT_ACCOUNT, Channel
 from bot.net import proxy
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
