@@ -34,12 +34,12 @@ from bot.channel import (
     reveal,
 )
 from bot.channel.kit import accounts
-from bot.channel.kit.client import session
-from bot.channel.kit.json_access import (
+from bot.channel.kit.client import (
     Json,
     child,
     integer,
     label,
+    session,
     text,
     texts,
 )

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import structlog
 
-from bot.channel.kit.json_access import child, mapping, number, parse_json, storable
+from bot.channel.kit.client import child, mapping, number, parse_json, storable
 from bot.clock import Clock
 from bot.config import SpeechConfig
 from bot.delivery.delivery import Unspoken

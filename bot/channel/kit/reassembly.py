@@ -18,7 +18,7 @@ from operator import itemgetter
 from typing import Generic, TypeVar
 
 from bot.channel import Foreign, Inbound, Media
-from bot.channel.kit.json_access import parse_json
+from bot.channel.kit.client import parse_json
 from bot.channel.kit.supervisor import Supervisor, pause
 from bot.channel.kit.text import units
 
