@@ -14,7 +14,7 @@ from typing import Final, Literal, cast, get_args
 
 import orjson
 
-from bot.context import sentences, tokens, wording
+from bot.context import sentences, tokens
 from bot.context.history import tool_names
 from bot.context.prompt import capped, unquoted
 from bot.messages import CLEAN, Message, Quoted, Speaker, Text, ToolResult, ToolUse, Whose
@@ -301,7 +301,7 @@ def _candidates(said: Sequence[Said]) -> Iterator[tuple[frozenset[str], _Candida
         # A result begins with the tool's name.
         text = each.text.partition(": ")[2] if each.who == "result" else each.text
         for sentence in sentences.split(text):
-            words = wording.words(sentence)
+            words = sentences.words(sentence)
             if not words:
                 continue
             place += 1

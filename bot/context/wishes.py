@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bot.context import sentences, wording
+from bot.context import sentences
 from bot.context.sentences import NAMED, Kind, folded, phrases, requests
 from bot.sessions import due_time
 
@@ -121,7 +121,7 @@ def stated(message: str) -> str:
         for each in every
         if not (each.asks or each.kept is not None or each.reminder is not None)
     )
-    return kept if len(kept) <= STATED and len(wording.stems(kept)) >= CONTENT else ""
+    return kept if len(kept) <= STATED and len(sentences.stems(kept)) >= CONTENT else ""
 
 
 class _Sentence:

@@ -15,7 +15,7 @@ from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
 from bot.config import TURN_SECONDS
-from bot.context import prompt, wording
+from bot.context import prompt, sentences
 from bot.context.history import prune_results, pruning_is_due, size_of
 from bot.errors import ModelError, WindowTooSmall
 from bot.gateway.lanes import is_plain
@@ -290,7 +290,7 @@ def _answered(reply: ReplyTo, shown: Sequence[Message]) -> tuple[str, Whose]:
     What the bot said in this conversation is its own; what it said in any other may have been
     somebody else's.
     """
-    quoted = wording.words(reply.quote or reply.text)
-    own = (wording.words(message.text) for message in shown if message.role == "assistant")
+    quoted = sentences.words(reply.quote or reply.text)
+    own = (sentences.words(message.text) for message in shown if message.role == "assistant")
     is_bots = reply.from_bot and any(quoted <= words for words in own)
     return prompt.answered(reply), "bot" if is_bots else "reply"

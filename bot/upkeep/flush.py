@@ -28,7 +28,7 @@ from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
 from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
-from bot.context import quoting, sentences, tokens, wishes, wording
+from bot.context import quoting, sentences, tokens, wishes
 from bot.context.budget import NARROW
 from bot.context.history import HistoryMessage, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
@@ -482,13 +482,13 @@ def _nearest(
 
     As many as come to so many tokens; of those that share as much the newest.
     """
-    stems = frozenset[str]().union(*map(wording.stems, own))
+    stems = frozenset[str]().union(*map(sentences.stems, own))
     near: list[Known] = []
     for each in reversed(entries):
         lines = found[each.path]
         if lines is None or not lines.isdisjoint(range(each.claim.first, each.claim.last + 1)):
             near.append(each)
-    near.sort(key=lambda each: -len(stems & wording.stems(each.claim.text)))
+    near.sort(key=lambda each: -len(stems & sentences.stems(each.claim.text)))
     sizes = accumulate(tokens.estimate(each.claim.text) + FRAME for each in near)
     return [each for each, size in zip(near, sizes, strict=True) if size <= most]
 
@@ -517,7 +517,7 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, guard: Guard) -
     by = "owner" if context.view.private else "agent"
     now = Claim(0, 0, made.words, by, context.now.date())
     is_about = (
-        bool(near & wording.stems(old.claim.text))
+        bool(near & sentences.stems(old.claim.text))
         if made.sign == "-"
         else _is_alike(made.words, old)
     )
@@ -537,7 +537,7 @@ def _text(entry: Known) -> str:
 
 def _is_alike(words: str, old: Known) -> bool:
     """True when some words share one that says something with an entry."""
-    return bool(wording.stems(words) & wording.stems(old.claim.text))
+    return bool(sentences.stems(words) & sentences.stems(old.claim.text))
 
 
 def _wish(own: str) -> str:

@@ -30,7 +30,7 @@ from bot.agent.tools.web import fetch
 from bot.channel import Address, Inbound
 from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
-from bot.context import prompt, wording
+from bot.context import prompt, sentences
 from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
@@ -230,7 +230,9 @@ CALLS: dict[str, Callable[[str], object]] = {
     "bot.agent.tools.provenance.is_asked_for": lambda text: provenance.is_asked_for(
         text, said_in(text)
     ),
-    "bot.context.wording.shared": lambda text: wording.shared(wording.terms(text[:400]), text),
+    "bot.context.sentences.shared": lambda text: sentences.shared(
+        sentences.terms(text[:400]), text
+    ),
     "bot.agent.tools.provenance.already": lambda text: provenance.already(
         text[:1_000], [MemoryPassage(Place("a.md", 1), text)], {"b.md": text}
     ),

@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from adapters.screen import Screen
 from bot.channel.kit.text import closed, has_ink, length, literal, seen, shows, split
-from bot.context.wording import stem
+from bot.context.sentences import stem
 from bot.gateway.gateway import LONGEST_REASON as LONGEST
 from bot.gateway.gateway import MOST_REASONS, Connections
 from bot.metrics import Metrics

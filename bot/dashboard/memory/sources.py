@@ -8,7 +8,7 @@ from datetime import date, tzinfo
 from aiohttp import web
 
 from bot.clock import moment
-from bot.context import wording
+from bot.context import sentences
 from bot.dashboard.memory.browsing import FILES, Spot, address_of
 from bot.dashboard.pages import NO_STORE, Pages, Visit, route, see
 from bot.identity.view import MemoryView
@@ -109,5 +109,5 @@ def message_of(
     own = [hit for hit in hits if (hit.entry.kind, hit.entry.role) == ("message", "user")]
     on_day = [hit for hit in own if moment(hit.entry.said_or_at, zone).date() == day]
     says = (hit for hit in (*on_day, *own) if words in markdown.normal(hit.entry.text))
-    like = (hit for hit in on_day if uses.says(wording.words(hit.entry.text), claim))
+    like = (hit for hit in on_day if uses.says(sentences.words(hit.entry.text), claim))
     return next(says, None) or next(like, None)

@@ -21,7 +21,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, Literal, cast
 
 from bot.clock import MONTH_NAME
-from bot.context import wording
+from bot.context import sentences
 from bot.memory import claims, layout, markdown, periods
 from bot.memory.claims import Aging, Claim
 from bot.memory.night import edits
@@ -105,7 +105,7 @@ def slot_frame(words: str) -> tuple[str, tuple[str, ...]]:
         return "", ()
     flat = " ".join(unicodedata.normalize("NFKC", words).split()).rstrip("。.!！ ")
     bare = _VALUE.sub(GAP, flat)
-    if len(wording.stems(bare)) < LEAST:
+    if len(sentences.stems(bare)) < LEAST:
         return "", ()
     return bare.casefold(), tuple(value.casefold() for value in _VALUE.findall(flat))
 
@@ -617,12 +617,12 @@ def _is_alike(one: Known, other: Known) -> bool:
         ours, theirs = (sorted(each.casefold() for each in pattern.findall(text)) for text in said)
         if ours != theirs:
             return False
-    ours, theirs = (wording.words(text) for text in said)
+    ours, theirs = (sentences.words(text) for text in said)
     return bool(ours) and len(ours & theirs) >= ALIKE * len(ours | theirs)
 
 
 def _is_of_same(one: Known, other: Known) -> bool:
     """True for two entries that share a word that says something, or are of one kind of fact."""
     is_one_kind = bool(one.slot) and one.slot == other.slot
-    ours, theirs = wording.words(one.claim.text), wording.words(other.claim.text)
+    ours, theirs = sentences.words(one.claim.text), sentences.words(other.claim.text)
     return one.context == other.context and (is_one_kind or bool(ours & theirs))
