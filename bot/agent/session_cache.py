@@ -17,9 +17,9 @@ from bot.agent.models import ToolSpec
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS
-from bot.context import prompt, tokens
+from bot.context import budget, prompt
+from bot.context.budget import Count
 from bot.context.history import History, HistoryMessage
-from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.identity import Conversation
 from bot.identity.view import MemoryView, is_owners_own
@@ -83,7 +83,7 @@ class SessionCache:
     """
 
     def __init__(
-        self, database: Database, count: Count = tokens.estimate, *, is_shared: bool = False
+        self, database: Database, count: Count = budget.estimate, *, is_shared: bool = False
     ) -> None:
         """With `is_shared`, other nodes change sessions: what is kept is compared with its row."""
         self._is_shared = is_shared

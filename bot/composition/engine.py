@@ -36,7 +36,7 @@ from bot.commands.memory import MemoryCommands, NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import ProgramCore
 from bot.config import OFFLINE
-from bot.context import tokens
+from bot.context import budget
 from bot.delivery.live import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
@@ -415,8 +415,8 @@ def _turn_runner(
 async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
     """How much models take at once, with what was learned before."""
     tokenizer = core.settings.now.context.tokenizer
-    counter = await asyncio.to_thread(tokens.counter, tokenizer)
-    if tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
+    counter = await asyncio.to_thread(budget.counter, tokenizer)
+    if tokenizer == "tiktoken" and counter.name == budget.ESTIMATE:
         log.warning("tokens.no_ranks", counts=counter.name)
     limits = LimitsResolver(core.settings, models, kept, counter)
     await limits.load()

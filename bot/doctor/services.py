@@ -17,7 +17,7 @@ from bot.agent.tools.toolbox import installed
 from bot.channel import Channel, ChannelPlugin, Finding
 from bot.commands.commander import menus
 from bot.config import OFFLINE, OPENAI, Config, McpConfig, SpeechConfig
-from bot.context import tokens
+from bot.context import budget
 from bot.context.budget import TOO_SMALL, resolve
 from bot.delivery.delivery import Unspoken
 from bot.doctor import Setup
@@ -292,8 +292,8 @@ def _silence() -> bytes:
 async def check_tokens(setup: Setup) -> Sequence[Finding]:
     """Check whether tokens are counted or estimated."""
     choice = setup.config.context.tokenizer
-    counter = await asyncio.to_thread(tokens.counter, choice)
-    if counter.name != tokens.ESTIMATE:
+    counter = await asyncio.to_thread(budget.counter, choice)
+    if counter.name != budget.ESTIMATE:
         return [Finding.of("ok", "tokens.counted", name=counter.name)]
     if choice != "tiktoken":
         return [Finding.of("ok", "tokens.estimated")]

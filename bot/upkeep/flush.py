@@ -28,7 +28,7 @@ from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
 from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
-from bot.context import quoting, sentences, tokens, wishes
+from bot.context import budget, quoting, sentences, wishes
 from bot.context.budget import NARROW
 from bot.context.history import HistoryMessage, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
@@ -489,7 +489,7 @@ def _nearest(
         if lines is None or not lines.isdisjoint(range(each.claim.first, each.claim.last + 1)):
             near.append(each)
     near.sort(key=lambda each: -len(stems & sentences.stems(each.claim.text)))
-    sizes = accumulate(tokens.estimate(each.claim.text) + FRAME for each in near)
+    sizes = accumulate(budget.estimate(each.claim.text) + FRAME for each in near)
     return [each for each, size in zip(near, sizes, strict=True) if size <= most]
 
 
@@ -835,7 +835,7 @@ def _pieces(said: Sequence[Sequence[Said]], most: int) -> Iterator[range]:
     """The messages in pieces of at most about `most` tokens; one that is longer is alone."""
     start, size = 0, 0
     for number, lines in enumerate(said):
-        cost = tokens.estimate(quoting.render(lines))
+        cost = budget.estimate(quoting.render(lines))
         if number > start and size + cost > most:
             yield range(start, number)
             start, size = number, 0

@@ -19,7 +19,7 @@ from bot.agent.tools.toolbox import (
     limit_of,
     shortened,
 )
-from bot.context import tokens
+from bot.context import budget
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
@@ -91,14 +91,14 @@ async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(wi
 async def test_a_chinese_result_takes_no_more_of_the_window(window: int):
     text = "海边的风景很好，" * 100_000
     cut, _ = await fitted(text, "tool", context("s", window=window), Kept())
-    assert 0.2 * window < tokens.estimate(cut) <= 0.31 * window or len(cut) <= 400_000
-    assert tokens.estimate(cut) <= 0.31 * window
+    assert 0.2 * window < budget.estimate(cut) <= 0.31 * window or len(cut) <= 400_000
+    assert budget.estimate(cut) <= 0.31 * window
 
 
 @pytest.mark.parametrize("window", [1_000, 4_000, 32_000, 200_000])
 def test_of_a_script_with_more_tokens_to_the_character_fewer_stay(window: int):
     text = "海" * 50_000
-    weight = tokens.estimate(text) / len(text)
+    weight = budget.estimate(text) / len(text)
     assert weight > 0.5
     wanted = max(1_000, int(window * 0.3 / weight))
     assert limit_of(text, window) == wanted < limit_of("x" * 50_000, window)

@@ -66,7 +66,7 @@ from bot.channel import reveal
 from bot.channel.kit.client import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
-from bot.context import tokens
+from bot.context import budget
 from bot.errors import (
     ModelAuth,
     ModelBlind,
@@ -191,7 +191,7 @@ class Stopwatch:
         if not self._thought and usage.output_tokens > HIDDEN * self._written + LEAST_OUTPUT:
             return speed
         read, wrote = usage.input_tokens + usage.cache_write_tokens, usage.output_tokens
-        if sent and not tokens.is_plausible(read, sent):
+        if sent and not budget.is_plausible(read, sent):
             return speed
         reading = self._first - self._sent
         return speed.learn(
