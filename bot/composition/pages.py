@@ -12,7 +12,7 @@ from bot.composition.core import ProgramCore
 from bot.composition.engine import Agent, Engine
 from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
-from bot.dashboard.channels import ChannelPages
+from bot.dashboard.channels import ChannelPages, ScopePages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
@@ -25,7 +25,6 @@ from bot.dashboard.pages import WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
-from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.start import StartPages
