@@ -10,7 +10,6 @@ from bot import housekeeping
 from bot.channel import reveal
 from bot.composition.core import ProgramCore
 from bot.composition.engine import Agent, Engine
-from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
 from bot.dashboard.channels import ChannelPages, ScopePages
 from bot.dashboard.conversations import ConversationPages
@@ -20,7 +19,7 @@ from bot.dashboard.memory.browsing import MemoryBrowser
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
 from bot.dashboard.memory.sources import MemorySources
-from bot.dashboard.overview import ContextPages, OverviewPages
+from bot.dashboard.overview import BackupPages, ContextPages, OverviewPages
 from bot.dashboard.pages import WayPages
 from bot.dashboard.people import PeoplePages
 from bot.dashboard.push import PushLogins, PushPages
