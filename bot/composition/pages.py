@@ -15,10 +15,9 @@ from bot.dashboard.channels import ChannelPages, ScopePages
 from bot.dashboard.conversations import ConversationPages
 from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
-from bot.dashboard.memory.browsing import MemoryBrowser
+from bot.dashboard.memory.browsing import MemoryBrowser, MemorySources
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
-from bot.dashboard.memory.sources import MemorySources
 from bot.dashboard.overview import BackupPages, ContextPages, OverviewPages
 from bot.dashboard.pages import WayPages
 from bot.dashboard.people import PeoplePages
