@@ -37,7 +37,7 @@ from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import ProgramCore
 from bot.config import OFFLINE
 from bot.context import budget
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
 from bot.files.opener import FileReader, Limits, Opener

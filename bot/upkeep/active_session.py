@@ -17,7 +17,7 @@ from bot.config import OFFLINE, ContextConfig
 from bot.context import budget
 from bot.context.budget import Budget, percent_full
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.errors import ModelTimeout
 from bot.identity import Conversation
 from bot.messages import Message, Text

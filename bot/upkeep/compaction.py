@@ -21,7 +21,7 @@ from bot.config import SUMMARY_SECONDS
 from bot.context import budget
 from bot.context.history import can_begin, turn_starts
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text

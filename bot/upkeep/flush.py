@@ -35,7 +35,7 @@ from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.context.sentences import holds_secret
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.errors import (
     ConfidantError,
     ModelBadReply,
