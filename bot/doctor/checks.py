@@ -15,7 +15,7 @@ from bot.clock import moment, to_the_minute
 from bot.commands.commander import menus
 from bot.config import Config, Settings
 from bot.delivery import outbox
-from bot.doctor import Setup, network, services, storage
+from bot.doctor import Setup, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, folders, selftest
@@ -185,16 +185,16 @@ CHECKS: Final = (
     Check("storage", storage.check),
     Check("backups", storage.check_backups),
     Check("limits", storage.check_limits),
-    Check("page", network.check_page),
+    Check("page", services.check_page),
     Check("model", services.check_models),
-    Check("clock", network.check_clock),  # by the clocks of the servers that were just asked
+    Check("clock", services.check_clock),  # by the clocks of the servers that were just asked
     Check("memory", check_memory),
     Check("tools", services.check_tools),
     Check("speech", services.check_speech),
     Check("tokens", services.check_tokens),
     Check("messages", check_left_over),
     Check("rules", check_rules),
-    Check("running", network.reported),
+    Check("running", services.reported),
     Check("web_tools", services.check_web),
 )
 
