@@ -21,7 +21,7 @@ from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, folders, selftest
 from bot.memory.index import file_rows, queries
 from bot.memory.memory import INDEX_FOLDER, Memory, store_of
-from bot.portability import places, swap
+from bot.portability import places, restore
 from bot.portability.move import Move
 from bot.sessions import inbox, repeats, rooms
 from bot.settings.checks import nearest, rules_of
@@ -273,7 +273,7 @@ async def _repair_index(setup: Setup, _check: str) -> None:
 
 async def _restore(setup: Setup, _check: str) -> None:
     """Complete a restore that was interrupted."""
-    await asyncio.to_thread(swap.finish, setup.config.storage.folder)
+    await asyncio.to_thread(restore.finish, setup.config.storage.folder)
 
 
 async def _move(setup: Setup, _check: str) -> None:

@@ -48,7 +48,7 @@ from bot.memory.index.service import leave_folder, leave_rows
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.notes import MAX_READ, SpaceFiles
 from bot.portability import schedule
-from bot.portability.swap import ASIDE
+from bot.portability.restore import ASIDE
 from bot.recovery import TRANSCRIPTS, begin_log
 from bot.sessions import approvals, browsing, entries, erasing, mirror, store
 from bot.sessions.entries import Entry, parse, without_thoughts
