@@ -42,8 +42,7 @@ from bot.identity.conversation import local_zone
 from bot.money.counts import Prices
 from bot.settings import key_name
 from bot.settings.checks import nearest
-from bot.speech.api import SpeechApi, local_missing
-from bot.speech.transcriber import Audio
+from bot.speech.api import Audio, SpeechApi, local_missing
 from bot.storage import files
 from bot.storage.records import BROKEN, MetaStore
 

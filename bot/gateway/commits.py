@@ -41,7 +41,7 @@ from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage, refs_of
 from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
-from bot.speech.transcriber import speakable
+from bot.speech.api import speakable
 from bot.storage import Transaction, fulltext
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices

@@ -32,7 +32,7 @@ from bot.sessions import inbox
 from bot.sessions.approvals import PICTURE, ArtifactStore
 from bot.sessions.inbox import QueuedMessage
 from bot.shares import FILES, Pool
-from bot.speech.transcriber import Audio, Transcriber, Transcript
+from bot.speech.api import Audio, Transcriber, Transcript
 from bot.storage.records import MetaStore
 from bot.unicode import decoded, one_line
 from bot.unit_of_work import Committer

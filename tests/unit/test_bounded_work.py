@@ -180,7 +180,7 @@ MARKDOWN = 8e-5
 PARSING = (
     *("bot.channel.kit.markdown_html.", "bot.channel.kit.text.", "bot.dashboard.memory.browsing."),
     *("adapters.telegram.render.", "adapters.discord.render.", "adapters.nextcloud_talk.send."),
-    "bot.speech.transcriber.",
+    "bot.speech.api.",
 )
 DAY = date(2026, 11, 28)
 AGING = claims.Aging(DAY)
