@@ -76,8 +76,7 @@ from bot.upkeep.heartbeat import Heartbeats
 from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
-from bot.upkeep.summary import Summariser
-from bot.upkeep.titles import Titles
+from bot.upkeep.summary import Summariser, Titles
 from bot.upkeep.upkeep import Upkeep
 from bot.views.usage import UsageViews
 

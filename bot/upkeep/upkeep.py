@@ -27,7 +27,7 @@ from bot.upkeep import active_session
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Due, Kind
 from bot.upkeep.compaction import CompactionService, Outcome, Why
 from bot.upkeep.flush import FlushService
-from bot.upkeep.titles import AFTER_TURNS, Titles
+from bot.upkeep.summary import AFTER_TURNS, Titles
 
 log = structlog.get_logger(__name__)
 
