@@ -53,7 +53,7 @@ from bot.settings.fields import Key
 from bot.settings.loader import toml_value
 from bot.settings.sources import LONGEST_VALUE
 from bot.storage import Database, Transaction
-from bot.views.findings import told
+from bot.views.outcomes import told
 from bot.views.people import place_of, shortened
 
 PATH: Final = "/channels"

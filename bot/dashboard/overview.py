@@ -31,7 +31,7 @@ from bot.sessions import inbox, store
 from bot.sessions.inbox import Backlog, Traffic
 from bot.storage import Database, Transaction
 from bot.storage.backup_state import BackupFiles
-from bot.views.findings import named, told
+from bot.views.outcomes import named, told
 from bot.views.usage import DAYS, Day, last_days
 
 MOST_GROWTH: Final = 60  # days of memory that are drawn

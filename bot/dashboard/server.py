@@ -37,7 +37,7 @@ from bot.identity import ConversationResolver
 from bot.memory import layout
 from bot.memory.exchange import ExchangeError
 from bot.memory.memory import OWNER_VIEW, Memory
-from bot.views.findings import told
+from bot.views.outcomes import told
 
 # What programs read: `/healthz`, `/readyz`, `/metrics`, and the owner's memory.
 

@@ -23,7 +23,7 @@ from bot.clock import system_clock
 from bot.config import Config
 from bot.doctor import checks, server, services
 from bot.storage.files import DataDirLock
-from bot.views.findings import Told
+from bot.views.outcomes import Told
 from tests.fakes import completions_api as completions
 from tests.fakes import messages_api as api
 from tests.fakes import sites

@@ -37,7 +37,7 @@ from bot.identity import Conversation
 from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
-from bot.views.findings import told
+from bot.views.outcomes import told
 
 PATH: Final = "/settings/start"
 KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
