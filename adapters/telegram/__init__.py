@@ -23,7 +23,7 @@ from bot.channel import (
     check_distinct,
     reveal,
 )
-from bot.imports import without
+from bot.cli.startup import without
 
 PUBLIC_API = "https://api.telegram.org"
 
