@@ -30,7 +30,6 @@ from bot.sessions.time_words import (
     MONTH,
     NUMERAL,
     PARTS,
-    WEEKDAY_WORDS,
     WORDS,
     Clock,
     Day,
@@ -46,6 +45,9 @@ from bot.sessions.time_words import (
     joined,
     number,
     part_of,
+)
+from bot.sessions.time_words import (
+    WEEKDAYS as WEEKDAY_WORDS,
 )
 
 MIN_MINUTES = 10  # between two times

@@ -339,7 +339,7 @@ async def settled(channel):
     async with asyncio.timeout(60):
         for account in channel._accounts.values():
             if account._history is not None:
-                await until(lambda intake=account._intake: reassembly.is_idle)
+                await until(lambda intake=account._intake: intake.is_idle)
 
 
 # --- a whole program -----------------------------------------------------------------------------
