@@ -23,7 +23,7 @@ from bot.channel import (
     check_distinct,
     reveal,
 )
-from bot.cli.startup import without
+from bot.imports import without
 
 PUBLIC_API = "https://api.telegram.org"
 

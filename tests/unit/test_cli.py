@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 from bot import __version__
 from bot.cli import startup
 from bot.cli.main import COMMANDS, Tree, cli, loaded
-from bot.cli.startup import without
+from bot.imports import without
 from bot.invocation import called
 from bot.logs import AGAIN_SECONDS, ENDED, LEFT_OUT, LEFT_OUT_ENDS, SENTENCES, Lines, line_of
 from tests.proofs.rounds import sample
