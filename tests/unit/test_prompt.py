@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bot.channel import MAX_REPLY_TEXT, Foreign, Heard, Inbound, Media, ReplyTo
 from bot.config import AgingConfig
-from bot.context import budget
+from bot.context.budget import estimate
 from bot.context.prompt import (
     MAX_QUOTE,
     PERSONA_FILE_CAP,
@@ -351,7 +351,7 @@ def test_no_file_is_longer_than_its_cap(text: str, cap: int):
 def test_all_files_together_stay_within_the_budget(budget: int, sizes: list[int]):
     files = [PersonaFile(f"{n}.md", "说" * size) for n, size in enumerate(sizes)]
     least = 7 * 550 + 200
-    assert budget.estimate(assemble_persona(files, budget).text) <= max(budget, least)
+    assert estimate(assemble_persona(files, budget).text) <= max(budget, least)
 
 
 # --- templates -----------------------------------------------------------------------------------
