@@ -426,10 +426,8 @@ def test_the_files_of_a_prompt_are_weighed_by_name():
         PersonaFile("MEMORY.md", "- likes tea\n## SOUL.md", remembered=True),
     ]
     found = assemble_persona(files, 10_000)
-    assert found.own == (
-        ("SOUL.md", budget.estimate("## SOUL.md\n\nBe kind.\n\n## Voice\n\nQuiet.")),
-    )
+    assert found.own == (("SOUL.md", estimate("## SOUL.md\n\nBe kind.\n\n## Voice\n\nQuiet.")),)
     ((name, size),) = found.remembered
     assert name == "MEMORY.md"
-    assert found.own[0][1] < size < budget.estimate(found.text)
+    assert found.own[0][1] < size < estimate(found.text)
     assert assemble_persona([], 10_000) == Persona()
