@@ -120,7 +120,7 @@ def _hasher() -> PasswordHasher:
     return PasswordHasher(time_cost=TIMES, memory_cost=MEMORY, parallelism=1)
 
 
-log = structlog.stdlib.get_logger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Entrance:
