@@ -20,10 +20,10 @@ from typing import Concatenate, ParamSpec, TypeVar
 import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, newest, parted, quote
-from bot.agent.transcript import origins_of
 from bot.clock import to_the_minute
 from bot.config import MemoryConfig, Settings
 from bot.context import budget, sentences, wishes
+from bot.context.history import origins_of
 from bot.context.quoting import recap
 from bot.errors import ConfidantError
 from bot.identity.view import TALK, MemoryView

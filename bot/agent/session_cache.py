@@ -15,11 +15,10 @@ from cachetools import LRUCache
 from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec
 from bot.agent.tools.toolbox import SHORT, ToolList
-from bot.agent.transcript import lines_of
 from bot.agent.turn import TOKENS
 from bot.context import budget, prompt
 from bot.context.budget import Count
-from bot.context.history import History, HistoryMessage
+from bot.context.history import History, HistoryMessage, lines_of
 from bot.errors import StorageError
 from bot.identity import Conversation
 from bot.identity.view import MemoryView, is_owners_own

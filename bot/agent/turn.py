@@ -18,11 +18,10 @@ from bot.agent.models import Reply, Request, StopReason, TextDelta, ToolSpec, Us
 from bot.agent.models.service import time_limit
 from bot.agent.tools import DecidedCall, ToolContext
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.transcript import message_of, repaired, storable
 from bot.config import OFFLINE, Thinking
 from bot.context import budget
 from bot.context.budget import Folding
-from bot.context.history import size_of
+from bot.context.history import message_of, repaired, size_of, storable
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.i18n import text
 from bot.memory.notes import Place, listed

@@ -10,13 +10,13 @@ from functools import partial
 
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
-from bot.agent.transcript import message_of
 from bot.agent.turn import confirmation
 from bot.channel import Button
 from bot.clock import moment
 from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.info import last_save
 from bot.context import sentences
+from bot.context.history import message_of
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.identity import MANY

@@ -14,11 +14,10 @@ from bot.agent import turn
 from bot.agent.session_cache import name_of
 from bot.agent.session_cache import save as save_prefixes
 from bot.agent.tools import DecidedCall, provenance, shown_call
-from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult, call_of, spoken
 from bot.channel import Attachment, Button, Inbound
 from bot.channel.kit.text import closed
-from bot.context.history import HistoryMessage, size_of
+from bot.context.history import HistoryMessage, new_entry, size_of
 from bot.core import Core
 from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError

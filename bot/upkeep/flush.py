@@ -24,13 +24,12 @@ from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MAX_TEXT, MemoryWrite
 from bot.agent.tools.provenance import provenance_of
 from bot.agent.tools.search import MAX_QUERY
-from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
 from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
 from bot.context import budget, quoting, sentences, wishes
 from bot.context.budget import NARROW
-from bot.context.history import HistoryMessage, size_of
+from bot.context.history import HistoryMessage, lines_of, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.context.sentences import holds_secret

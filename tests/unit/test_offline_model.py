@@ -26,8 +26,8 @@ from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.transcript import new_entry
 from bot.context import sentences, wishes
+from bot.context.history import new_entry
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory.disk import FolderNotes

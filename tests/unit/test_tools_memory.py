@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.search import MAX_TOLD, NOTE, Elsewhere, Hit, MemorySearch, TranscriptSearch
-from bot.agent.transcript import to_json
 from bot.channel import Address
 from bot.config import SessionConfig
+from bot.context.history import to_json
 from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, MemoryView

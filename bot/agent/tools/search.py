@@ -12,9 +12,9 @@ from cachetools import LRUCache
 from pydantic import Field
 
 from bot.agent.tools import MemoryPassage, Parameters, ToolContext, Words, passages
-from bot.agent.transcript import is_canned, origins_of
 from bot.clock import to_the_minute
 from bot.context import sentences, wishes
+from bot.context.history import is_canned, origins_of
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, markdown
