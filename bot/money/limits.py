@@ -32,7 +32,7 @@ from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.money import counts
 from bot.money.counts import EVER, Prices
-from bot.money.counts import shown_price as in_dollars
+from bot.money.counts import shown_price
 from bot.sessions.due_time import shown
 from bot.storage import Database, Transaction, insist, records
 
@@ -264,7 +264,7 @@ def _with_amounts(language: str, words: str, each: LimitStatus) -> str:
 def amounts(language: str, each: LimitStatus) -> tuple[str, str]:
     """The used amount of a limit, and its maximum."""
     if each.limit.unit == "usd":
-        return in_dollars(each.used), in_dollars(each.limit.most)
+        return shown_price(each.used), shown_price(each.limit.most)
     most = text(language, "limit.tokens", count=grouped(int(each.limit.most)))
     return grouped(int(each.used)), most
 

@@ -49,12 +49,12 @@ class SettingsPages(Pages):
     async def _change(self, visit: Visit) -> web.Response:
         form = await options.fields(visit)
         section = form.get("section", "")
-        offered = options.offered(self._settings.config, section, {})
-        if not offered:
+        choices = options.offered(self._settings.config, section, {})
+        if not choices:
             raise web.HTTPBadRequest
         wanted: dict[Key, str | None] = {
             each.key: each.given(form[each.name])
-            for each in offered
+            for each in choices
             if each.name in form and form[each.name] != each.typed
         }
         return await self._changed(visit, section, self._settings.change(wanted), form)
@@ -197,11 +197,11 @@ class SettingsPages(Pages):
             whole = " ".join(said).casefold()
             return all(word in whole for word in words)
 
-        offered = [(name, row) for name in SECTIONS for row in options.offered(config, name, {})]
-        known = {row.key for _, row in offered}
+        choices = [(name, row) for name in SECTIONS for row in options.offered(config, name, {})]
+        known = {row.key for _, row in choices}
         found = [
             (section, row)
-            for section, row in offered
+            for section, row in choices
             if matches(
                 row.name,
                 *(say(f"settings.{of}.{'_'.join(row.key)}") for of in ("option", "help")),
