@@ -37,7 +37,7 @@ from bot.dashboard.pages import (
     see,
     whole,
 )
-from bot.dashboard.settings import options
+from bot.dashboard.settings import pages
 from bot.delivery import outbox
 from bot.delivery.outbox import Backlog
 from bot.errors import ConfigError
@@ -389,7 +389,7 @@ class ScopePages(Pages):
     @route("POST", f"{SCOPE_PATH}/check")
     async def _check(self, visit: Visit) -> web.Response:
         """The sentence of a rule that is being typed, or what is wrong with it."""
-        form = await options.fields(visit)
+        form = await pages.fields(visit)
         rule, problem = await self._looked(visit, form)
         said = "" if rule is None else sentence(visit.language, rule)
         hint = await self._hint(visit, form) if not problem else ""
@@ -399,7 +399,7 @@ class ScopePages(Pages):
     @route("POST", f"{SCOPE_PATH}/add")
     async def _add(self, visit: Visit) -> web.Response:
         """Add a rule before the others."""
-        form = await options.fields(visit)
+        form = await pages.fields(visit)
         rule, problem = await self._looked(visit, form)
         if rule is None or problem:
             return await self._page(visit, problem, form)
@@ -408,7 +408,7 @@ class ScopePages(Pages):
     @route("POST", f"{SCOPE_PATH}/remove", f"{SCOPE_PATH}/up")
     async def _change(self, visit: Visit) -> web.Response:
         """Remove a rule, or move it before the one above; not one that changed meanwhile."""
-        form, rules = await options.fields(visit), list(self._rules)
+        form, rules = await pages.fields(visit), list(self._rules)
         number = whole(form.get("number", ""), len(rules))
         if number >= len(rules) or written([rules[number]]) != form.get("rule"):
             return see(f"{SCOPE_PATH}?told=gone")
@@ -466,7 +466,7 @@ class ScopePages(Pages):
                 return visit.say("scope.wrong.id")
             if "channel" in fields:
                 return visit.say("scope.wrong.channel")
-        return " ".join(options.sentences(visit, error))
+        return " ".join(pages.sentences(visit, error))
 
     async def _page(
         self, visit: Visit, problem: str = "", typed: Mapping[str, str] | None = None
