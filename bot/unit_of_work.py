@@ -26,9 +26,8 @@ from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
 from bot.errors import StorageError
-from bot.money import counts
-from bot.money.counts import Spent, spent_of
-from bot.money.limits import BillingAccount
+from bot.money import limits
+from bot.money.limits import BillingAccount, Spent, spent_of
 from bot.sessions import compactions, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
@@ -125,7 +124,7 @@ class UnitOfWork:
 
     def count(self, spent: Iterable[Spent]) -> None:
         """Count what models used, together with what it was used for."""
-        self.spent += [each for each in spent if counts.add(self.tx, each, self.now)]
+        self.spent += [each for each in spent if limits.add(self.tx, each, self.now)]
 
     def say(
         self,

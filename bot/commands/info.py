@@ -22,9 +22,8 @@ from bot.i18n import catalog, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.access import Permission
 from bot.memory.night import record
-from bot.money import counts, limits
-from bot.money.counts import Bill
-from bot.money.limits import LimitReached, unsummarised
+from bot.money import limits
+from bot.money.limits import Bill, LimitReached, unsummarised
 from bot.sessions import approvals, browsing, compactions, store
 from bot.sessions.approvals import Question
 from bot.sessions.store import Session
@@ -302,7 +301,7 @@ class UsageCommands:
         if used.others:
             lines.append(_said(call, "others", count=used.others))
         lines += [f"- {limits.line(call.language, each, zone)}" for each in used.limits]
-        lines.append(_said(call, "how", date=counts.PRICES_LOOKED_UP))
+        lines.append(_said(call, "how", date=limits.PRICES_LOOKED_UP))
         if call.conversation.is_owner:
             lines.append(_said(call, "everybody"))
         return lines
@@ -337,7 +336,7 @@ def _what(call: Call, bill: Bill) -> str:
     if bill.unpriced and not bill.usd:
         return _said(call, "unpriced", what=tokens, models=some)
     key = "priced_in_part" if bill.unpriced else "priced"
-    return _said(call, key, what=tokens, usd=counts.shown_price(bill.usd), models=some)
+    return _said(call, key, what=tokens, usd=limits.shown_price(bill.usd), models=some)
 
 
 def _said(call: Call, key: str, **values: object) -> str:

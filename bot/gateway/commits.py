@@ -32,8 +32,7 @@ from bot.memory import disk
 from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
 from bot.money import limits
 from bot.money import limits as limit_words
-from bot.money.counts import Prices
-from bot.money.limits import LimitReached, LimitStatus
+from bot.money.limits import LimitReached, LimitStatus, Prices
 from bot.sessions import approvals, browsing, forgetting, inbox, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry

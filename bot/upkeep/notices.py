@@ -22,7 +22,7 @@ from bot.core import Core
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Quoted, Text, ToolResult, ToolUse
-from bot.money import counts
+from bot.money import limits
 from bot.sessions import store
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
@@ -49,7 +49,7 @@ def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Messa
     )
 
 
-def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: counts.Bill) -> str:
+def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: limits.Bill) -> str:
     """The line below a reply that says what it cost, where the price is known."""
     line = text(
         language,
@@ -60,7 +60,7 @@ def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: co
         percent=budget.percent_full(used, limits.budget),
     )
     if not bill.unpriced:
-        line = f"{line} · {counts.shown_price(bill.usd)}"
+        line = f"{line} · {limits.shown_price(bill.usd)}"
     return f"\n\n_{line}_"
 
 

@@ -22,29 +22,27 @@ from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity import Conversation, ConversationResolver, MessageOrigin, Policy
 from bot.identity.conversation import local_zone
 from bot.messages import Message, Text
-from bot.money import counts, limits
-from bot.money.counts import (
+from bot.money import limits
+from bot.money.limits import (
     FREE,
     KEPT_MS,
     KEPT_WHOLE_MS,
     LISTED,
-    SLOT_MS,
-    Bill,
-    Price,
-    Prices,
-    Spent,
-    UsageCount,
-)
-from bot.money.limits import (
     SETTLED_MS,
+    SLOT_MS,
     UNLIMITED,
     Allowance,
     Balance,
+    Bill,
     Limit,
     LimitReached,
     LimitStatus,
     Period,
+    Price,
+    Prices,
     Span,
+    Spent,
+    UsageCount,
     period,
 )
 from bot.storage import Database, Transaction, records
@@ -64,11 +62,11 @@ def spent(**changes: object) -> Spent:
 
 async def store(database: Database, *each: tuple[Spent, int]) -> None:
     for one, at in each:
-        await database.write(lambda tx, one=one, at=at: counts.add(tx, one, at))
+        await database.write(lambda tx, one=one, at=at: limits.add(tx, one, at))
 
 
 async def total(database: Database, **only: str) -> Usage:
-    found = await database.read(lambda tx: counts.sums(tx, ["purpose"], *EVER, **only))
+    found = await database.read(lambda tx: limits.sums(tx, ["purpose"], *EVER, **only))
     return together(found)
 
 
@@ -85,7 +83,7 @@ async def test_everything_is_counted_once_and_apart(each_database: Database):
         (spent(person="bob", session_id="s2"), NOON + SLOT_MS),
     )
     by_person = await each_database.read(
-        lambda tx: counts.sums(tx, ["person", "model", "purpose"], *EVER)
+        lambda tx: limits.sums(tx, ["person", "model", "purpose"], *EVER)
     )
     assert by_person == [
         UsageCount(("ada", "m", "chat"), 2, USED + USED),
@@ -108,7 +106,7 @@ async def test_the_days_of_any_time_zone_can_be_asked_for(each_database: Databas
         (spent(usage=Usage(4)), start + DAY_MS - 1),
         (spent(usage=Usage(8)), start + DAY_MS),
     )
-    today = await each_database.read(lambda tx: counts.sums(tx, ["person"], start, start + DAY_MS))
+    today = await each_database.read(lambda tx: limits.sums(tx, ["person"], start, start + DAY_MS))
     assert together(today) == Usage(6)
 
 
@@ -127,9 +125,9 @@ async def test_old_counts_are_folded_into_days_and_in_the_end_dropped(each_datab
     )
     later = NOON + KEPT_WHOLE_MS + 2 * DAY_MS
     for _ in range(2):  # each day again: what is folded stays what it is
-        await each_database.write(lambda tx: counts.prune(tx, later))
+        await each_database.write(lambda tx: limits.prune(tx, later))
         found = await each_database.read(
-            lambda tx: counts.sums(tx, ["at", "session_id", "person"], *EVER)
+            lambda tx: limits.sums(tx, ["at", "session_id", "person"], *EVER)
         )
         assert found == [
             UsageCount((day, "", "ada"), 2, USED + USED),
@@ -137,9 +135,9 @@ async def test_old_counts_are_folded_into_days_and_in_the_end_dropped(each_datab
         ]
     # What comes in late, for a day that was folded, joins it.
     await store(each_database, (spent(), NOON))
-    await each_database.write(lambda tx: counts.prune(tx, later))
+    await each_database.write(lambda tx: limits.prune(tx, later))
     assert (await total(each_database)) == USED + USED + USED + USED
-    await each_database.write(lambda tx: counts.prune(tx, day + KEPT_MS + 1))
+    await each_database.write(lambda tx: limits.prune(tx, day + KEPT_MS + 1))
     assert (await total(each_database)) == USED
 
 
@@ -149,7 +147,7 @@ PRICES = Prices({"m": Price(1, 1, 1, 1), "free": FREE})
 
 async def spend(database: Database, person: str, at: int, much: int, model: str = "m") -> None:
     spent = Spent(person, "s1", model, "chat", Usage(much))
-    await database.write(lambda tx: counts.add(tx, spent, at))
+    await database.write(lambda tx: limits.add(tx, spent, at))
 
 
 async def look(database: Database, asked: UsageDays, now: int) -> UsageReport:
@@ -355,7 +353,7 @@ def test_a_bill_names_the_models_it_leaves_out():
     [(0, "$0.00"), (0.00001, "<$0.0001"), (0.0321, "$0.0321"), (1, "$1.00"), (12.345, "$12.35")],
 )
 def test_amounts_are_shown_as_people_read_them(usd: float, words: str):
-    assert counts.shown_price(usd) == words
+    assert limits.shown_price(usd) == words
 
 
 zones = st.sampled_from(
@@ -498,7 +496,7 @@ async def balance(of: Allowance, sender: str = "ada", model: str = "dear", **whe
 
 async def spend_dear(database: Database, amount: Usage, at: int, sender: str = "ada") -> None:
     spent = Spent(f"memory:{sender}", "s", "dear", "chat", amount)
-    await database.write(lambda tx: counts.add(tx, spent, at))
+    await database.write(lambda tx: limits.add(tx, spent, at))
 
 
 async def test_a_person_and_everybody_have_limits_of_their_own(each_database: Database):
@@ -541,8 +539,8 @@ async def test_calls_on_two_nodes_at_once_exceed_a_limit_by_one(each_database: D
                     spent_by[who] += usage.context_tokens
         except LimitReached:
             refused += 1
-        spent = counts.spent_of(account, payer.person, "s", "chat")
-        await each_database.write(lambda tx: [counts.add(tx, each, NOON) for each in spent])
+        spent = limits.spent_of(account, payer.person, "s", "chat")
+        await each_database.write(lambda tx: [limits.add(tx, each, NOON) for each in spent])
 
     works = [work(chance.choice(nodes), chance.choice(("ada", "bob", "eve"))) for _ in range(30)]
     await asyncio.gather(*works)
@@ -644,6 +642,6 @@ async def test_a_limit_is_told_once_in_each_of_its_periods(each_database: Databa
     assert [await is_first("ada", today), await is_first("ada", today)] == [True, False]
     assert await is_first("bob", today)
     assert await is_first("ada", tomorrow)
-    later = NOON + counts.KEPT_WHOLE_MS + 1
+    later = NOON + limits.KEPT_WHOLE_MS + 1
     await each_database.write(lambda tx: limits.prune_notices(tx, later))
     assert await is_first("ada", today)

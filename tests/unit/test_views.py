@@ -16,9 +16,8 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgotten, Overview, Preview
 from bot.memory.search import Hit
 from bot.memory.selftest import Asked
-from bot.money import counts
-from bot.money.counts import Prices, Spent
-from bot.money.limits import Allowance
+from bot.money import limits
+from bot.money.limits import Allowance, Prices, Spent
 from bot.sessions import pairing
 from bot.sessions.forgetting import Gone, Held, Mention
 from bot.storage import Database, Transaction
@@ -92,8 +91,8 @@ async def test_a_month_names_its_dearest_conversations_and_counts_the_others(
     def spend(tx: Transaction) -> None:
         for number in range(LISTED + 2):
             spent = Spent(ada.person, f"s{number}", "m", "chat", Usage(number + 1))
-            counts.add(tx, spent, NOON if number % 2 else NOON - DAY_MS)
-        counts.add(tx, Spent("memory:bob", "s", "m", "chat", Usage(100)), NOON)
+            limits.add(tx, spent, NOON if number % 2 else NOON - DAY_MS)
+        limits.add(tx, Spent("memory:bob", "s", "m", "chat", Usage(100)), NOON)
 
     await each_database.write(spend)
     own = await views.month_of(ada, NOON)
