@@ -31,7 +31,6 @@ from bot.identity.routing import OWNER
 from bot.memory import disk
 from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
 from bot.money import limits
-from bot.money import limits as limit_words
 from bot.money.limits import LimitReached, LimitStatus, Prices
 from bot.sessions import approvals, browsing, forgetting, inbox, store
 from bot.sessions.approvals import VALID_MS
@@ -381,11 +380,11 @@ class TurnRecorder:
             return
         zone = here.snapshot.zone_of(whom)
         if here.is_direct and here.person == whom:
-            words = limit_words.notice(here.language, limit, zone)
+            words = limits.notice(here.language, limit, zone)
             unit.say(here.address, words, "notice", language=here.language)
         elif (chat := store.latest_direct(unit.tx, whom)) is not None:
             there = self._upkeep.sessions.resolver.of(chat.origin)
-            words = limit_words.notice(there.language, limit, zone)
+            words = limits.notice(there.language, limit, zone)
             unit.say(there.address, words, "notice", language=there.language)
 
     def _notice(
@@ -598,7 +597,7 @@ def _refusal(prepared: PreparedRequest, limit: LimitStatus) -> str:
     here = prepared.active.conversation
     knows = here.is_direct and (here.is_owner or limit.limit.whose == "person")
     zone = here.snapshot.zone_of(here.person)
-    return limit_words.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
+    return limits.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
 
 
 def _failure(prepared: PreparedRequest, error: ModelError, model: str) -> str:
