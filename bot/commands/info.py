@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from bot import money
 from bot.agent.models import ToolSpec
 from bot.agent.models.registry import Models
 from bot.agent.models.service import Speed
@@ -22,8 +23,7 @@ from bot.i18n import catalog, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.access import Permission
 from bot.memory.night import record
-from bot.money import limits
-from bot.money.limits import Bill, LimitReached, unsummarised
+from bot.money import Bill, LimitReached, unsummarised
 from bot.sessions import approvals, browsing, compactions, store
 from bot.sessions.approvals import Question
 from bot.sessions.store import Session
@@ -300,8 +300,8 @@ class UsageCommands:
                 lines.append(_said(call, "session", when=when, place=session.channel, what=what))
         if used.others:
             lines.append(_said(call, "others", count=used.others))
-        lines += [f"- {limits.line(call.language, each, zone)}" for each in used.limits]
-        lines.append(_said(call, "how", date=limits.PRICES_LOOKED_UP))
+        lines += [f"- {money.line(call.language, each, zone)}" for each in used.limits]
+        lines.append(_said(call, "how", date=money.PRICES_LOOKED_UP))
         if call.conversation.is_owner:
             lines.append(_said(call, "everybody"))
         return lines
@@ -336,7 +336,7 @@ def _what(call: Call, bill: Bill) -> str:
     if bill.unpriced and not bill.usd:
         return _said(call, "unpriced", what=tokens, models=some)
     key = "priced_in_part" if bill.unpriced else "priced"
-    return _said(call, key, what=tokens, usd=limits.shown_price(bill.usd), models=some)
+    return _said(call, key, what=tokens, usd=money.shown_price(bill.usd), models=some)
 
 
 def _said(call: Call, key: str, **values: object) -> str:

@@ -58,7 +58,7 @@ from bot.identity.routing import channels_of
 from bot.memory.memory import Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
 from bot.memory.versions import Versions
-from bot.money.limits import RUNNING, Allowance, Prices, measure
+from bot.money import RUNNING, Allowance, Prices, measure
 from bot.push.pusher import Pusher
 from bot.sessions.approvals import ArtifactStore
 from bot.sessions.browsing import TranscriptIndex

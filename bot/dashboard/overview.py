@@ -26,7 +26,7 @@ from bot.errors import StorageError
 from bot.health import Readiness
 from bot.i18n import text
 from bot.memory.selftest import MemoryGrowth
-from bot.money.limits import SETTLED_MS
+from bot.money import SETTLED_MS
 from bot.sessions import inbox, store
 from bot.sessions.inbox import Backlog, Traffic
 from bot.storage import Database, Transaction

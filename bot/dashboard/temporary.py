@@ -35,7 +35,7 @@ from bot.i18n import text
 from bot.identity import Conversation
 from bot.memory.notes import SpaceFiles
 from bot.messages import Message, Text
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.shares import TALKS, Pool
 from bot.unicode import well_formed
 

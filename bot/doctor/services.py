@@ -39,7 +39,7 @@ from bot.doctor import Setup
 from bot.errors import ConfidantError, ModelError, ModelNotFound, StorageError
 from bot.files.sandbox import Unreadable
 from bot.identity.conversation import local_zone
-from bot.money.limits import Prices
+from bot.money import Prices
 from bot.settings import key_name
 from bot.settings.checks import nearest
 from bot.speech.api import Audio, SpeechApi, local_missing

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import orjson
 
+from bot import money
 from bot.agent import turn
 from bot.agent.session_cache import name_of
 from bot.agent.session_cache import save as save_prefixes
@@ -30,8 +31,7 @@ from bot.identity import Conversation
 from bot.identity.routing import OWNER
 from bot.memory import disk
 from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
-from bot.money import limits
-from bot.money.limits import LimitReached, LimitStatus, Prices
+from bot.money import LimitReached, LimitStatus, Prices
 from bot.sessions import approvals, browsing, forgetting, inbox, store
 from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
@@ -376,15 +376,15 @@ class TurnRecorder:
     def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: LimitStatus) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""
         whom = OWNER if limit.limit.whose == "all" else here.person
-        if not limits.is_first(unit.tx, whom, limit, unit.now):
+        if not money.is_first(unit.tx, whom, limit, unit.now):
             return
         zone = here.snapshot.zone_of(whom)
         if here.is_direct and here.person == whom:
-            words = limits.notice(here.language, limit, zone)
+            words = money.notice(here.language, limit, zone)
             unit.say(here.address, words, "notice", language=here.language)
         elif (chat := store.latest_direct(unit.tx, whom)) is not None:
             there = self._upkeep.sessions.resolver.of(chat.origin)
-            words = limits.notice(there.language, limit, zone)
+            words = money.notice(there.language, limit, zone)
             unit.say(there.address, words, "notice", language=there.language)
 
     def _notice(
@@ -597,7 +597,7 @@ def _refusal(prepared: PreparedRequest, limit: LimitStatus) -> str:
     here = prepared.active.conversation
     knows = here.is_direct and (here.is_owner or limit.limit.whose == "person")
     zone = here.snapshot.zone_of(here.person)
-    return limits.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
+    return money.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
 
 
 def _failure(prepared: PreparedRequest, error: ModelError, model: str) -> str:

@@ -27,7 +27,7 @@ from bot.health import Tries
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.messages import Picture, Text
-from bot.money.limits import UNKNOWN, Allowance, LimitReached
+from bot.money import UNKNOWN, Allowance, LimitReached
 from bot.sessions import inbox
 from bot.sessions.approvals import PICTURE, ArtifactStore
 from bot.sessions.inbox import QueuedMessage

@@ -23,7 +23,7 @@ from bot.gateway.media import NOTHING_CAME, Contents, MediaReader, came
 from bot.identity import MANY
 from bot.memory.disk import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
-from bot.money.limits import Allowance, Balance, BillingAccount, LimitReached, Spent, spent_of
+from bot.money import Allowance, Balance, BillingAccount, LimitReached, Spent, spent_of
 from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget

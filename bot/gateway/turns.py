@@ -29,7 +29,7 @@ from bot.memory.disk import Watch
 from bot.memory.notes import Notes
 from bot.memory.uses import Uses
 from bot.messages import Asked, Message, Quoted, ToolResult, ToolUse
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import fulltext
 

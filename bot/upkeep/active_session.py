@@ -21,7 +21,7 @@ from bot.delivery.delivery import LiveSigns
 from bot.errors import ModelTimeout
 from bot.identity import Conversation
 from bot.messages import Message, Text
-from bot.money.limits import Allowance, Spent, spent_of
+from bot.money import Allowance, Spent, spent_of
 from bot.sessions.store import Session
 from bot.shares import FLUSHES, SUMMARIES, Pool
 from bot.unit_of_work import Committer

@@ -26,7 +26,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
 from bot.messages import Message, Whose, mixture
-from bot.money.limits import LimitReached, Spent, unsummarised
+from bot.money import LimitReached, Spent, unsummarised
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry

@@ -57,7 +57,7 @@ from bot.memory.night.rules import Known, known_entries
 from bot.memory.notes import Notes, Place, SpaceFiles, day_note, is_day_note, listed
 from bot.memory.search import Searcher
 from bot.messages import Message, Quoted, Text, ToolResult
-from bot.money.limits import LimitReached, Spent
+from bot.money import LimitReached, Spent
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Unsaved
 from bot.sessions.due_time import shown as shown_at

@@ -10,6 +10,7 @@ from itertools import product
 
 import orjson
 
+from bot import money
 from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.session_cache import name_of, tools_of
@@ -22,7 +23,6 @@ from bot.core import Core
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Quoted, Text, ToolResult, ToolUse
-from bot.money import limits
 from bot.sessions import store
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
@@ -49,7 +49,7 @@ def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Messa
     )
 
 
-def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: limits.Bill) -> str:
+def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: money.Bill) -> str:
     """The line below a reply that says what it cost, where the price is known."""
     line = text(
         language,
@@ -60,7 +60,7 @@ def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: li
         percent=budget.percent_full(used, limits.budget),
     )
     if not bill.unpriced:
-        line = f"{line} · {limits.shown_price(bill.usd)}"
+        line = f"{line} · {money.shown_price(bill.usd)}"
     return f"\n\n_{line}_"
 
 

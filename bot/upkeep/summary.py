@@ -26,7 +26,7 @@ from bot.core import Core
 from bot.errors import CompactionFailed, ConfidantError, ModelError, ModelPutOff, ModelTooLarge
 from bot.identity import MANY
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.sessions import browsing, store
 from bot.sessions.store import Session
 from bot.unicode import one_line

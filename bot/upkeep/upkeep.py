@@ -19,7 +19,7 @@ from bot import fencing
 from bot.agent.running import RunningTurns
 from bot.core import Core
 from bot.identity import Conversation
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.plugins import Ended
 from bot.sessions import compactions
 from bot.sessions.store import Session

@@ -171,9 +171,9 @@ def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings():
     assert stats.code_lines(SOURCE) == 9
     assert stats.code_lines("") == 0
     assert stats.code_lines("a = (\n    'x'\n    # why\n    'y'\n)\n") == 4
-    journal = stats.count("bot/money/limits.py")
-    assert journal == stats.code_lines((stats.ROOT / "bot/money/limits.py").read_text("utf-8"))
-    assert stats.count("bot/money/limits.py", "bot/views/usage.py") > journal
+    journal = stats.count("bot/money.py")
+    assert journal == stats.code_lines((stats.ROOT / "bot/money.py").read_text("utf-8"))
+    assert stats.count("bot/money.py", "bot/views/usage.py") > journal
 
 
 def test_each_folder_is_a_part_and_the_totals_are_their_sums(project):

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from bot import money
 from bot.agent.models import Usage
 from bot.channel import Address, Inbound
 from bot.clock import DAY_MS
@@ -16,8 +17,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgotten, Overview, Preview
 from bot.memory.search import Hit
 from bot.memory.selftest import Asked
-from bot.money import limits
-from bot.money.limits import Allowance, Prices, Spent
+from bot.money import Allowance, Prices, Spent
 from bot.sessions import pairing
 from bot.sessions.forgetting import Gone, Held, Mention
 from bot.storage import Database, Transaction
@@ -91,8 +91,8 @@ async def test_a_month_names_its_dearest_conversations_and_counts_the_others(
     def spend(tx: Transaction) -> None:
         for number in range(LISTED + 2):
             spent = Spent(ada.person, f"s{number}", "m", "chat", Usage(number + 1))
-            limits.add(tx, spent, NOON if number % 2 else NOON - DAY_MS)
-        limits.add(tx, Spent("memory:bob", "s", "m", "chat", Usage(100)), NOON)
+            money.add(tx, spent, NOON if number % 2 else NOON - DAY_MS)
+        money.add(tx, Spent("memory:bob", "s", "m", "chat", Usage(100)), NOON)
 
     await each_database.write(spend)
     own = await views.month_of(ada, NOON)

@@ -338,7 +338,7 @@ class SettingsPages(Pages):
     async def _secret(self, visit: Visit) -> web.Response:
         form = await fields(visit)
         name, value = form.get("option", ""), form.get("value", "")
-        known = {each.name: each.key for each in secrets(self._settings.config, {})}
+        known = {each.name: each.key for each in secret_options(self._settings.config, {})}
         if name not in known:
             raise web.HTTPBadRequest
         say, key = visit.say, known[name]
@@ -423,7 +423,7 @@ class SettingsPages(Pages):
         changes = await settings.changes() if section == "advanced" else []
         secret = [
             each
-            for each in secrets(config, settings.origins)
+            for each in secret_options(config, settings.origins)
             if section_of(config, each.key) == section
         ]
         by_name = {row.key: row for row in rows}

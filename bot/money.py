@@ -1,4 +1,4 @@
-"""Spending limits: how far each is used up, and which calls are refused or wait.
+"""Money: what models cost, what was used, and how far limits are used up.
 
 Whatever asks a model has a `BillingAccount`, which is charged before each call: a call is made
 while no limit is used up, even if those that run now come to the most they may. Otherwise it waits
@@ -32,9 +32,13 @@ from bot.i18n import text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.metrics import Metrics
-from bot.money import KEPT_DAYS
 from bot.sessions.due_time import shown
 from bot.storage import Database, Transaction, Value, insist, records
+
+KEPT_DAYS: Final = 400
+
+Heading = Literal["person", "model", "day", "purpose"]
+"""The keys by which usage is summed up."""
 
 # What tokens cost, in US dollars for a million of them. Pure.
 #
