@@ -25,7 +25,7 @@ from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.notes import SpaceFiles
 from bot.memory.uses import Uses
 from bot.messages import Message, Picture
-from bot.sessions import approvals, compactions, store
+from bot.sessions import compactions, store, tool_calls
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -182,7 +182,7 @@ def _with_pictures(tx: Transaction, lines: list[HistoryMessage]) -> list[History
     refs = [block.ref for block in blocks if isinstance(block, Picture)]
     if not refs:
         return lines
-    data = approvals.pictures(tx, refs)
+    data = tool_calls.pictures(tx, refs)
     return [replace(line, message=_shown(line.message, data)) for line in lines]
 
 

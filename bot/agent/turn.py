@@ -27,7 +27,7 @@ from bot.i18n import text
 from bot.memory.notes import Place, listed
 from bot.messages import Asked, Message, Text, ToolResult, ToolUse
 from bot.sessions import store
-from bot.sessions.approvals import Question
+from bot.sessions.tool_calls import Question
 from bot.storage import Transaction
 from bot.unicode import well_formed
 

@@ -30,7 +30,7 @@ from bot.cluster.signals import Hearing, InlineEvent, NodeSignals, Notification
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
-from bot.sessions import approvals, compactions
+from bot.sessions import compactions, tool_calls
 from bot.storage import Database, postgres_link, postgres_schema
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import PREPARED_AFTER, once, place_of, when_there
@@ -546,10 +546,10 @@ class Retention:
             return
         before = postgres_schema.end_of(last)
         ids, names = await self._database.read(
-            lambda tx: (approvals.before(tx, before), compactions.before(tx, before))
+            lambda tx: (tool_calls.before(tx, before), compactions.before(tx, before))
         )
         for at in range(0, len(ids), SLICE):
-            await self._database.write(partial(approvals.remove, ids=ids[at : at + SLICE]))
+            await self._database.write(partial(tool_calls.remove, ids=ids[at : at + SLICE]))
         for at in range(0, len(names), SLICE):
             await self._database.write(partial(compactions.drop_old, names=names[at : at + SLICE]))
         self._cleared = last

@@ -60,8 +60,8 @@ from bot.memory.search import Searcher
 from bot.memory.versions import Versions
 from bot.money import RUNNING, Allowance, Prices, measure
 from bot.push.pusher import Pusher
-from bot.sessions.approvals import ArtifactStore
 from bot.sessions.browsing import TranscriptIndex
+from bot.sessions.tool_calls import ArtifactStore
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi
 from bot.storage import records

@@ -27,7 +27,7 @@ from bot.i18n import language_of, text
 from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
 from bot.identity.access import pointed
 from bot.identity.routing import MAX_CHOSEN
-from bot.sessions import approvals, inbox, pairing, rooms, store, zones
+from bot.sessions import inbox, pairing, rooms, store, tool_calls, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -281,7 +281,7 @@ class Dismissals:
         def drop(tx: Transaction) -> int:
             for row in rows:
                 inbox.dismiss(tx, row, now)
-            approvals.tidy_started(tx)
+            tool_calls.tidy_started(tx)
             return sum(outbox.withdraw_all(tx, address, now) for address in chats)
 
         unsent = await self._core.database.write(drop)

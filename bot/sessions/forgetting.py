@@ -17,7 +17,7 @@ import orjson
 from bot.channel import Inbound
 from bot.identity.view import MemoryView
 from bot.messages import LABELS
-from bot.sessions import approvals, browsing, compactions, entries, erasing, inbox, repeats, store
+from bot.sessions import browsing, compactions, entries, erasing, inbox, repeats, store, tool_calls
 from bot.sessions.compactions import Name
 from bot.sessions.entries import NewEntry
 from bot.storage import Database, Transaction, fulltext, insist, marks, scalar, scalars
@@ -105,7 +105,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         newest=newest,
         mentions=tuple(await sliced(numbers, SLICE, among)),
         prompts=tuple(await sliced(names, LONG_SLICE, compactions.among)),
-        results=tuple(await sliced(ids, LONG_SLICE, approvals.among)),
+        results=tuple(await sliced(ids, LONG_SLICE, tool_calls.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
         queued=len(await database.read(lambda tx: _queued(tx, keys, words))),
@@ -122,7 +122,7 @@ async def hide(database: Database, held: Held, now: int) -> None:
     for some in _slices(held.mentions, SLICE):
         await insist(database, partial(_hide, mentions=some, now=now))
     for some in _slices(held.results, LONG_SLICE):
-        await insist(database, partial(approvals.remove, ids=some))
+        await insist(database, partial(tool_calls.remove, ids=some))
 
 
 def complete(tx: Transaction, held: Held, now: int) -> Gone:
@@ -142,9 +142,9 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     ]
     prompts = [*held.prompts, *compactions.among(tx, names, words)]
     compactions.remove(tx, prompts)
-    ids = [id_ for id_ in approvals.ids_of(tx, held.keys) if id_ not in held.seen]
-    results = approvals.among(tx, ids, words)
-    approvals.remove(tx, results)
+    ids = [id_ for id_ in tool_calls.ids_of(tx, held.keys) if id_ not in held.seen]
+    results = tool_calls.among(tx, ids, words)
+    tool_calls.remove(tx, results)
     titles = browsing.titled(tx, held.keys, words)
     for session_id in titles:
         browsing.name(tx, session_id, "", now)
@@ -175,7 +175,7 @@ def _everything(
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
     keys = tuple(browsing.keys_of(tx, view))
     newest = scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries")
-    names, ids = compactions.names_of(tx, keys), approvals.ids_of(tx, keys)
+    names, ids = compactions.names_of(tx, keys), tool_calls.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
 
 
@@ -213,7 +213,7 @@ def _withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int
         forget_all(tx, store.append(tx, session_id, [said], now).ids, now)
         inbox.done(tx, [id_], now)
     if found:
-        approvals.tidy_started(tx)
+        tool_calls.tidy_started(tx)
     return len(found)
 
 

@@ -23,7 +23,6 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.identity import MANY, MessageOrigin
 from bot.identity.view import MemoryView
 from bot.sessions import (
-    approvals,
     compactions,
     erasing,
     forgetting,
@@ -33,6 +32,7 @@ from bot.sessions import (
     repeats,
     rooms,
     store,
+    tool_calls,
     zones,
 )
 from bot.sessions.compactions import Snapshot
@@ -624,7 +624,7 @@ async def test_a_long_result_that_was_forgotten_and_a_beginning_of_requests_do_n
 
     await database.write(put)
     await copied(tmp_path, database)
-    await database.write(lambda tx: approvals.drop(tx, [PLACE.key], "word"))
+    await database.write(lambda tx: tool_calls.drop(tx, [PLACE.key], "word"))
     await database.close()
     damage(tmp_path)
     database = await opened(tmp_path)

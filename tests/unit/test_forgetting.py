@@ -27,8 +27,8 @@ from bot.memory.disk import FolderNotes, Watch
 from bot.memory.guard import Guard
 from bot.memory.notes import Notes, SpaceFiles
 from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
-from bot.sessions.approvals import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
+from bot.sessions.tool_calls import ArtifactStore
 from bot.storage import Database, Transaction
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside, until, write_file

@@ -23,8 +23,8 @@ from bot.context import budget
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
-from bot.sessions import approvals, store
-from bot.sessions.approvals import ArtifactStore
+from bot.sessions import store, tool_calls
+from bot.sessions.tool_calls import ArtifactStore
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside
@@ -260,15 +260,15 @@ async def test_what_is_forgotten_is_removed_where_it_is_the_persons_own(database
     quoted = await kept.keep(mine, "tool", "so she said:\n> The Code is\n> XYZZY  42, she said")
     other = await kept.keep(mine, "tool", "the boats")
     bobs = await kept.keep(theirs, "tool", "the code is xyzzy 42")
-    picture = await kept.keep(mine, approvals.PICTURE, "the code is xyzzy 42")
+    picture = await kept.keep(mine, tool_calls.PICTURE, "the code is xyzzy 42")
     words = "code is xyzzy 42"
-    held = await database.read(lambda tx: approvals.among(tx, approvals.ids_of(tx, [ADA]), words))
+    held = await database.read(lambda tx: tool_calls.among(tx, tool_calls.ids_of(tx, [ADA]), words))
     assert held == [quoted]
-    assert await database.write(lambda tx: approvals.drop(tx, [ADA], words)) == 1
+    assert await database.write(lambda tx: tool_calls.drop(tx, [ADA], words)) == 1
     left = await database.read(lambda tx: tx.execute("SELECT id FROM artifacts"))
     assert {row[0] for row in left} == {other, bobs, picture}
     for keys, what in (([ADA], ""), ([ADA], "  "), ([], "boats"), ([ADA], "%")):
         assert (
-            await database.write(lambda tx, keys=keys, what=what: approvals.drop(tx, keys, what))
+            await database.write(lambda tx, keys=keys, what=what: tool_calls.drop(tx, keys, what))
             == 0
         )

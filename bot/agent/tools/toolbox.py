@@ -26,7 +26,7 @@ from bot.identity.access import Permission, ToolRights, permission
 from bot.identity.view import MemoryView
 from bot.messages import Asked, Quoted, Refused, ToolResult, ToolUse, ToolValue
 from bot.metrics import Metrics
-from bot.sessions.approvals import ArtifactStore
+from bot.sessions.tool_calls import ArtifactStore
 
 # Results too long for a conversation: cut, kept whole, and read on with `artifact_get`.
 
