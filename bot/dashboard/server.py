@@ -29,7 +29,7 @@ from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import Guard, add_security_headers
-from bot.dashboard.logins import Entrance, Passwords
+from bot.dashboard.people import Entrance, Passwords
 from bot.dashboard.push import InstallPages
 from bot.errors import ConfigError, NotVisible, StorageClosed, StorageError, ToolError
 from bot.health import STATES, Readiness, in_public
