@@ -20,8 +20,8 @@ from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
+from bot.agent.tools.sending import SendFile, WriteElsewhere
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
-from bot.agent.tools.write_elsewhere import SendFile, WriteElsewhere
 from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (

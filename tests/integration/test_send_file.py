@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from bot.agent.models import Reply, Request
-from bot.agent.tools.write_elsewhere import MAX_FILE_NAME, MOST_BYTES, MOST_FILES
+from bot.agent.tools.sending import MAX_FILE_NAME, MOST_BYTES, MOST_FILES
 from bot.channel import Attachment, Capabilities, Media
 from bot.delivery import outbox
 from bot.errors import SendRefused, SendTransient
