@@ -26,7 +26,7 @@ from adapters.discord.render import MARK
 from adapters.discord.send import MESSAGE, MESSAGES, Sender
 from bot.channel import Address, Inbound
 from bot.channel.kit.client import Json, child, children, integer, mapping, text
-from bot.channel.kit.reassembly import MAX_AGE, MAX_MISSED, Where, listens, newest_chats
+from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens, newest_chats
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError

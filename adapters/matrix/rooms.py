@@ -39,7 +39,7 @@ from bot.channel.kit.client import (
     text,
     texts,
 )
-from bot.channel.kit.reassembly import MAX_AGE, MAX_MISSED, Where, listens
+from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import ChannelError, SendLater, SendTransient
 

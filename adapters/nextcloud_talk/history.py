@@ -30,7 +30,7 @@ from bot.channel.kit.client import (
     number,
     text,
 )
-from bot.channel.kit.reassembly import MAX_AGE, MAX_MISSED
+from bot.channel.kit.intake import MAX_AGE, MAX_MISSED
 from bot.channel.kit.supervisor import Supervisor
 from bot.clock import system_clock
 

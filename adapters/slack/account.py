@@ -32,7 +32,7 @@ from bot.channel.kit.client import (
     text,
     why,
 )
-from bot.channel.kit.reassembly import MAX_AGE, MAX_MISSED, Intake, Where, listens, newest_chats
+from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Intake, Where, listens, newest_chats
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError, SendLater, SendRefused

@@ -16,7 +16,7 @@ from adapters.nextcloud_talk import history
 from adapters.nextcloud_talk.channel import NextcloudTalk
 from adapters.nextcloud_talk.send import reference_id
 from bot.channel import Address, Attachment, Channel, Health, Media, Outbound, Piece
-from bot.channel.kit import reassembly
+from bot.channel.kit import intake
 from bot.errors import SendLater, SendRefused, SendTransient, StorageError
 from bot.testing import RecordingEngine, ScriptedModel
 from tests.fakes.nextcloud import (
@@ -667,7 +667,7 @@ async def test_patience_has_an_end(fake, engine, known, fault, asked):
 async def test_a_server_that_refuses_or_is_not_there_is_left_alone(
     fake, engine, config, fault, monkeypatch
 ):
-    monkeypatch.setattr(reassembly, "AT_ONCE", 1)
+    monkeypatch.setattr(intake, "AT_ONCE", 1)
     async with running(engine, config):
         for number in range(20):
             room = f"room{number}"

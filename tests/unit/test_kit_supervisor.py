@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bot.channel import Health, Inbound
 from bot.channel.kit import client
-from bot.channel.kit.reassembly import Intake
+from bot.channel.kit.intake import Intake
 from bot.channel.kit.supervisor import ELSEWHERE, MAX_FAULTS, Backoff, Stopped, Supervisor
 from bot.errors import StorageError
 from bot.testing import RecordingEngine
@@ -496,7 +496,7 @@ async def test_a_chat_is_read_from_the_earliest_message(platform: Platform) -> N
 
 
 async def test_what_finds_no_room_is_read_from_the_history(platform, monkeypatch) -> None:
-    monkeypatch.setattr("bot.channel.kit.reassembly.MAX_LANE", 3)
+    monkeypatch.setattr("bot.channel.kit.intake.MAX_LANE", 3)
     for number in range(1, 10):
         platform.say("a", number)
     assert platform.intake.waiting == 3
@@ -508,7 +508,7 @@ async def test_what_finds_no_room_is_read_from_the_history(platform, monkeypatch
 
 
 async def test_all_chats_together_have_an_end(platform, monkeypatch) -> None:
-    monkeypatch.setattr("bot.channel.kit.reassembly.MAX_WAITING", 10)
+    monkeypatch.setattr("bot.channel.kit.intake.MAX_WAITING", 10)
     for chat in range(100):
         platform.say(f"{chat}", 1)
     assert platform.intake.waiting == 10

@@ -22,7 +22,7 @@ from adapters.nextcloud_talk.inbound import (
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
 from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, ReplyTo
 from bot.channel.kit.client import parse_json
-from bot.channel.kit.reassembly import MAX_MISSED, newest_chats
+from bot.channel.kit.intake import MAX_MISSED, newest_chats
 from tests.fakes.nextcloud import payload, record, shared
 from tests.odd import JSON
 
