@@ -31,7 +31,7 @@ from bot.agent.tools import ToolContext
 from bot.context import sentences, wishes
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import markdown
-from bot.memory.disk import FolderNotes
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import Notes, SpaceFiles
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.upkeep.flush import Flusher, FlushRequest

@@ -30,11 +30,11 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.embed.multilingual import DIMS
 from bot.memory.index import MemoryIndex, queries
 from bot.memory.index.queries import FileReader
+from bot.memory.note_store import FolderNotes
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 

@@ -33,8 +33,8 @@ from bot.importing.openclaw import home
 from bot.importing.openclaw.moving import OWNERS, PROPOSAL, ROOMS, Move, Report
 from bot.importing.storing import Brought, Count, Notes, Owner
 from bot.importing.values import Skipped
-from bot.memory.disk import NoteStore
 from bot.memory.memory import store_of
+from bot.memory.note_store import NoteStore
 from bot.portability.person import named, snapshot_of
 from bot.sessions.entries import NAMES, Source
 from bot.storage import Database

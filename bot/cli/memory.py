@@ -26,7 +26,6 @@ from bot.errors import ConfidantError, NotVisible, StorageBusy
 from bot.i18n import text
 from bot.invocation import confidant
 from bot.memory import exchange, markdown
-from bot.memory.disk import NoteStore
 from bot.memory.exchange import Change, ExchangeError
 from bot.memory.index import MemoryIndex
 from bot.memory.memory import (
@@ -38,6 +37,7 @@ from bot.memory.memory import (
     is_note,
     store_of,
 )
+from bot.memory.note_store import NoteStore
 from bot.memory.search import Findings
 from bot.sessions.browsing import by_id
 from bot.settings import Loaded

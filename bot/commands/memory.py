@@ -21,7 +21,7 @@ from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.identity import MANY
 from bot.identity.view import SHARED_SPACE
-from bot.memory import claims, disk, entries, markdown
+from bot.memory import claims, entries, markdown, note_store
 from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
@@ -177,7 +177,7 @@ class MemoryCommands:
         tell = await read()
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
-            if disk.heard_forgetting(unit.tx, watch):
+            if note_store.heard_forgetting(unit.tx, watch):
                 return CommandAnswer(call.text("memory.forgotten_meanwhile"))
             return tell(unit, session)
 

@@ -18,7 +18,7 @@ from bot.agent.tools import ToolContext
 from bot.agent.tools.memory import MAX_TEXT
 from bot.agent.tools.toolbox import Toolbox
 from bot.dashboard.pages import Pages, Visit, route
-from bot.memory import disk
+from bot.memory import note_store
 from bot.memory.notes import Notes
 from bot.messages import ToolResult, ToolUse
 from bot.shares import TALKS, Pool
@@ -180,7 +180,7 @@ class McpPages(Pages):
                 rights=(conversation.rights,),
             )
             result = await self._toolbox.run(ToolUse("mcp", name, given), context)
-            if await self._database.read(lambda tx: disk.heard_forgetting(tx, watch)):
+            if await self._database.read(lambda tx: note_store.heard_forgetting(tx, watch)):
                 return ToolResult("", FORGOTTEN, is_error=True)
         return result
 

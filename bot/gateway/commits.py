@@ -29,7 +29,7 @@ from bot.gateway.requests import PreparedRequest
 from bot.i18n import catalog, text
 from bot.identity import Conversation
 from bot.identity.routing import OWNER
-from bot.memory import disk
+from bot.memory import note_store
 from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
 from bot.money import LimitReached, LimitStatus, Prices
 from bot.sessions import browsing, forgetting, inbox, store, tool_calls
@@ -368,7 +368,7 @@ class TurnRecorder:
             self._tell_limit(unit, prepared.active.conversation, each)
         context, resolver = prepared.request.context, self._upkeep.sessions.resolver
         for target, words in context.memory.elsewhere:
-            forgotten = disk.heard_forgetting(unit.tx, context.watch)
+            forgotten = note_store.heard_forgetting(unit.tx, context.watch)
             is_served = target.origin is not None and resolver.of(target.origin).is_served
             if is_served and not fulltext.holds_any(words, forgotten):
                 say(unit, target, words)
@@ -552,7 +552,7 @@ def _unforgotten(
         TurnWithdrawn: its words were forgotten, and nobody waits for them.
     """
     session, context = prepared.active.cached.session, prepared.request.context
-    forgotten = disk.heard_forgetting(unit.tx, context.watch)
+    forgotten = note_store.heard_forgetting(unit.tx, context.watch)
     for words in forgotten:
         if words:
             forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)

@@ -21,7 +21,7 @@ from bot.errors import ModelError, WindowTooSmall
 from bot.gateway.lanes import is_plain
 from bot.gateway.media import NOTHING_CAME, Contents, MediaReader, came
 from bot.identity import MANY
-from bot.memory.disk import Watch
+from bot.memory.note_store import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
 from bot.money import Allowance, Balance, BillingAccount, LimitReached, Spent, spent_of
 from bot.sessions.compactions import Snapshot

@@ -32,8 +32,8 @@ from bot.i18n import text
 from bot.identity import Conversation
 from bot.identity.routing import agent_of
 from bot.logs import about_turn
-from bot.memory.disk import Watch
 from bot.memory.layout import HEARTBEAT_FILE
+from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.messages import Message, Text, mixture
 from bot.scheduler import Scheduler

@@ -25,7 +25,7 @@ from bot.gateway.media import Understood, VoiceReader
 from bot.gateway.reminders import Reminders
 from bot.gateway.requests import PreparedRequest, Requests
 from bot.health import Tries
-from bot.memory.disk import Watch
+from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.memory.uses import Uses
 from bot.messages import Asked, Message, Quoted, ToolResult, ToolUse

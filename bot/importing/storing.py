@@ -32,9 +32,9 @@ from bot.identity.view import MAIN_SPACE, MemoryView, folder_name
 from bot.importing import values
 from bot.importing.values import Found, Piece, Remembered, Said, Skipped, Talk, digest, within
 from bot.memory import exchange, layout
-from bot.memory.disk import MAX_WRITE, NoteStore
 from bot.memory.exchange import ExchangeError
 from bot.memory.memory import store_of
+from bot.memory.note_store import MAX_WRITE, NoteStore
 from bot.memory.notes import is_day_note
 from bot.recovery import TRANSCRIPTS, open_database
 from bot.sessions import browsing, entries, store

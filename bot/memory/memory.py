@@ -21,11 +21,11 @@ from bot.identity import routing
 from bot.identity.view import FOLDERS, MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import claims, embed, layout, listing, markdown, uses, versions
 from bot.memory.claims import Claim
-from bot.memory.disk import MAX_WRITE, FolderNotes, NoteStore, Watch
 from bot.memory.embed import Embedder
 from bot.memory.folders import Folder, Folders, ReadDocument
 from bot.memory.index import MemoryIndex
 from bot.memory.night import edits, record, rules
+from bot.memory.note_store import MAX_WRITE, FolderNotes, NoteStore, Watch
 from bot.memory.notes import Listed, Notes, SpaceFiles
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Hit, Searcher

@@ -23,11 +23,11 @@ from weakref import WeakValueDictionary
 from bot.context.prompt import PersonaFile
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, disk, layout, markdown
+from bot.memory import claims, layout, markdown, note_store
 from bot.memory.claims import Aging
-from bot.memory.disk import FORGOTTEN, MAX_WRITE, NoteStore, NotesUnreachable, Watch
 from bot.memory.layout import NOTES_FOLDER
 from bot.memory.markdown import Changed, Provenance
+from bot.memory.note_store import FORGOTTEN, MAX_WRITE, NoteStore, NotesUnreachable, Watch
 from bot.memory.versions import Versions
 from bot.plugins import Saved
 
@@ -268,11 +268,11 @@ def _remembered(name: str, text: str, space: str, aging: Aging | None) -> Person
 
 def unreadable(error: OSError) -> ToolError:
     """The error for a file that could not be opened: links and missing files look the same."""
-    if error.errno in disk.HIDDEN_ERRORS or (
+    if error.errno in note_store.HIDDEN_ERRORS or (
         error.errno is None and not isinstance(error, NotesUnreachable)
     ):
         return NotVisible()
-    return ToolError(f"this file cannot be read: {disk.reason(error)}")
+    return ToolError(f"this file cannot be read: {note_store.reason(error)}")
 
 
 def _excerpt(path: str, data: bytes, first: int, lines: int, characters: int) -> Excerpt:
@@ -691,9 +691,11 @@ class Notes:
                     raise ToolError(FORGOTTEN)
                 return work()
             except OSError as error:
-                if error.errno in disk.HIDDEN_ERRORS:
+                if error.errno in note_store.HIDDEN_ERRORS:
                     raise NotVisible from error
-                raise ToolError(f"the note could not be written: {disk.reason(error)}") from error
+                raise ToolError(
+                    f"the note could not be written: {note_store.reason(error)}"
+                ) from error
 
         done = await self._run(run)
         self._written()

@@ -20,8 +20,8 @@ from bot.coordination import Coordination, Event
 from bot.errors import FenceLost, NotVisible, StorageError, ToolError
 from bot.identity.view import MAIN_SPACE
 from bot.invocation import confidant
-from bot.memory import disk, layout
-from bot.memory.disk import (
+from bot.memory import layout, note_store
+from bot.memory.note_store import (
     FORGOTTEN,
     KEEPS_CHANGING,
     TRIES,
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class RowNotes:
-    """`bot.memory.disk.NoteStore` over the table `notes`."""
+    """`bot.memory.note_store.NoteStore` over the table `notes`."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class RowNotes:
         """Let go of forgotten words that nobody can write any more."""
         now = self._clock()
         try:
-            await self._database.write(lambda tx: disk.clear_forgettings(tx, now))
+            await self._database.write(lambda tx: note_store.clear_forgettings(tx, now))
         except StorageError as error:  # the next time will do
             log.warning("memory.not_tidied", error=type(error).__name__)
 
@@ -190,15 +190,17 @@ class RowNotes:
 
     async def begin_watch(self, watch: Watch) -> None:
         """See `NoteStore.begin_watch`."""
-        watch.number = await self._database.read(lambda tx: disk.last_forgetting(tx, watch.space))
+        watch.number = await self._database.read(
+            lambda tx: note_store.last_forgetting(tx, watch.space)
+        )
 
     async def forgot(self, space: str, words: str) -> None:
         """See `NoteStore.forgot`."""
         now = self._clock()
 
         def work(tx: Transaction) -> None:
-            disk.clear_forgettings(tx, now)
-            disk.tell_forgetting(tx, space, words, now)
+            note_store.clear_forgettings(tx, now)
+            note_store.tell_forgetting(tx, space, words, now)
 
         await self._database.write(work)
 
@@ -215,7 +217,7 @@ class RowNotes:
         """Run `work` unless something was forgotten since `watch` began, in its transaction."""
 
         def checked(tx: Transaction) -> T:
-            if watch is not None and (words := disk.heard_forgetting(tx, watch)):
+            if watch is not None and (words := note_store.heard_forgetting(tx, watch)):
                 raise _Forgotten(words)
             return work(tx)
 

@@ -27,9 +27,9 @@ from bot.config import Settings
 from bot.context import sentences
 from bot.errors import StorageError, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import claims, disk, layout, markdown
+from bot.memory import claims, layout, markdown, note_store
 from bot.memory.claims import Aging, Claim
-from bot.memory.disk import MAX_WRITE
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.notes import Notes, SpaceFiles
 from bot.storage import Database, Transaction, scalars
 
@@ -173,7 +173,7 @@ class Uses:
             news = {claim: day for claim, day in used.items() if known.get(claim, date.min) < day}
 
             def work(tx: Transaction) -> int:
-                if disk.heard_forgetting(tx, watch):
+                if note_store.heard_forgetting(tx, watch):
                     return 0
                 keep(tx, view.space, news)
                 return len(news)

@@ -20,7 +20,7 @@ import structlog
 from bot.clock import Clock
 from bot.errors import StorageError, ToolError
 from bot.memory import markdown
-from bot.memory.disk import FORGOTTEN, MAX_WRITE
+from bot.memory.note_store import FORGOTTEN, MAX_WRITE
 from bot.storage import Database, Transaction, scalar, scalars
 from bot.storage.fulltext import folded
 

@@ -19,8 +19,8 @@ from bot.delivery import outbox
 from bot.identity.routing import agent_of
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, layout, markdown, versions
-from bot.memory.disk import MAX_WRITE
 from bot.memory.memory import Forgetter, Forgotten, Memory
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.transcripts import partition_of
 from bot.sessions import erasing, store
 from bot.sessions.store import Session

@@ -50,10 +50,10 @@ from bot.identity import MANY, Conversation
 from bot.identity.view import PRIVATE
 from bot.memory import claims, layout, markdown
 from bot.memory.claims import Aging, Claim
-from bot.memory.disk import MAX_WRITE, Watch
 from bot.memory.guard import Decision, Guard, Reason, read_decisions, says_none
 from bot.memory.night import edits, rules
 from bot.memory.night.rules import Known, known_entries
+from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import Notes, Place, SpaceFiles, day_note, is_day_note, listed
 from bot.memory.search import Searcher
 from bot.messages import Message, Quoted, Text, ToolResult

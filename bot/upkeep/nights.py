@@ -24,14 +24,14 @@ from bot.i18n import text
 from bot.identity import MANY, Conversation, ConversationResolver
 from bot.identity.routing import OWNER
 from bot.identity.view import MAIN_SPACE, folder_name, main_space
-from bot.memory import disk, layout
-from bot.memory.disk import Watch
+from bot.memory import layout, note_store
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import record
 from bot.memory.night.edits import Edit
 from bot.memory.night.keeper import Keeper, TakenBack
 from bot.memory.night.record import Night
 from bot.memory.night.rules import SYSTEM
+from bot.memory.note_store import Watch
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Transaction
@@ -148,7 +148,7 @@ class Nights:
         told += [(question(asked, language), _answers(night, language))] if asked else []
 
         def work(unit: UnitOfWork) -> bool:
-            if disk.heard_forgetting(unit.tx, watch):
+            if note_store.heard_forgetting(unit.tx, watch):
                 return False
             if not record.tell(unit.tx, view.space, night.day, now):
                 return False

@@ -14,9 +14,9 @@ from bot.i18n import text
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import entries, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
-from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import Remembered
 from bot.memory.memory import Forgotten, Memory, Overview, Preview
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.notes import Listed
 from bot.memory.search import Building, Findings, Hit
 from bot.memory.selftest import Asked

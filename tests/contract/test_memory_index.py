@@ -14,11 +14,11 @@ import pytest
 from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
-from bot.memory.disk import FolderNotes, NoteStore
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index import Document, MemoryIndex
+from bot.memory.note_store import FolderNotes, NoteStore
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import Building, Findings
 from bot.memory.vectors import Vectors

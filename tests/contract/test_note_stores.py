@@ -13,8 +13,8 @@ import pytest
 from bot.coordination import Event, Hear
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import claims, disk, layout
-from bot.memory.disk import MAX_WRITE, FolderNotes, NoteStore, Watch
+from bot.memory import claims, layout, note_store
+from bot.memory.note_store import MAX_WRITE, FolderNotes, NoteStore, Watch
 from bot.memory.notes import Notes, Place, Replaced, SpaceFiles
 from bot.memory.row_notes import RowNotes, space_of
 from bot.storage.postgres import PostgresDatabase
@@ -378,7 +378,7 @@ async def test_what_one_node_forgets_another_does_not_write(database):
             await two.remember(MAIN, "Likes coffee.", NOW, watch=during)
         assert watch.words == ["coffee"]
         await two.remember(ADA, "Likes coffee.", NOW, watch=elsewhere)
-        assert await database.read(lambda tx: disk.heard_forgetting(tx, elsewhere)) == ()
+        assert await database.read(lambda tx: note_store.heard_forgetting(tx, elsewhere)) == ()
     async with two.watching(MAIN) as later:
         await two.remember(MAIN, "Likes tea.", NOW, watch=later)
 
@@ -388,11 +388,11 @@ async def test_words_that_were_forgotten_are_not_kept_for_long(database):
     watch = Watch(MAIN_SPACE)
     await store.begin_watch(watch)
     await store.forgot(MAIN_SPACE, "my secret")
-    assert await database.read(lambda tx: disk.heard_forgetting(tx, watch)) == ("my secret",)
-    late = clock() + disk.FORGETTINGS_KEPT_MS + 1
-    await database.write(lambda tx: disk.clear_forgettings(tx, late))
+    assert await database.read(lambda tx: note_store.heard_forgetting(tx, watch)) == ("my secret",)
+    late = clock() + note_store.FORGETTINGS_KEPT_MS + 1
+    await database.write(lambda tx: note_store.clear_forgettings(tx, late))
     # That something was forgotten still counts.
-    assert await database.read(lambda tx: disk.heard_forgetting(tx, watch)) == ("",)
+    assert await database.read(lambda tx: note_store.heard_forgetting(tx, watch)) == ("",)
     found = await database.read(lambda tx: tx.execute("SELECT words FROM forgettings"))
     assert found == [("",)]
 

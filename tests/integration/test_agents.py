@@ -16,7 +16,7 @@ from bot.errors import ModelUnreachable
 from bot.identity import MessageOrigin
 from bot.identity.routing import agent_of
 from bot.identity.view import folder_name, talk_of
-from bot.memory.disk import FolderNotes
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person

@@ -19,7 +19,7 @@ from bot.config import Settings
 from bot.doctor import checks
 from bot.errors import NotVisible
 from bot.identity.view import MemoryView
-from bot.memory import disk, folders
+from bot.memory import folders, note_store
 from bot.memory.folders import Folder, front_matter
 from bot.memory.index import note_files
 from bot.memory.memory import Memory
@@ -201,7 +201,7 @@ async def test_notes_in_a_subfolder_that_cannot_be_opened_for_now_stay_found(tmp
     write_file(tmp_path / "vault/one.md", "the stove")
     write_file(tmp_path / "vault/cellar/heating.md", "the boiler")
     async with opened(tmp_path) as memory:
-        open_folder = disk.open_folder
+        open_folder = note_store.open_folder
 
         def refuses(parent, name):
             if name == "cellar":
@@ -209,7 +209,7 @@ async def test_notes_in_a_subfolder_that_cannot_be_opened_for_now_stay_found(tmp
             return open_folder(parent, name)
 
         with monkeypatch.context() as patch:
-            patch.setattr(disk, "open_folder", refuses)
+            patch.setattr(note_store, "open_folder", refuses)
             await memory.folders.sync()
             assert "cannot be read: 1" in memory.folders.state("vault").fault
             assert await found(memory, "boiler") == ["vault/cellar/heating.md:1"]

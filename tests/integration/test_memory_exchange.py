@@ -24,9 +24,9 @@ from bot.cluster import census
 from bot.cluster.extra import visiting
 from bot.coordination import Standing
 from bot.errors import ConfidantError
-from bot.memory.disk import MAX_WRITE, NoteStore
 from bot.memory.exchange import MADE_OF
 from bot.memory.memory import store_of
+from bot.memory.note_store import MAX_WRITE, NoteStore
 from bot.metrics import Metrics
 from bot.sessions.mirror import path_of
 from bot.settings import load

@@ -17,11 +17,11 @@ from bot.app import App, Parts
 from bot.config import Settings
 from bot.errors import StorageError
 from bot.identity.view import folder_name
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.file_rows import FileStore
 from bot.memory.memory import Memory
+from bot.memory.note_store import FolderNotes
 from bot.testing import HashEmbedder, InMemoryChannel, ScriptedModel
 from tests.fakes import embeddings_api
 from tests.faults import faulty_disk

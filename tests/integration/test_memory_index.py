@@ -12,12 +12,12 @@ import apsw
 import pytest
 
 from bot.config import EmbedderConfig, MemoryConfig
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.queries import LARGE, live
 from bot.memory.index.search import ASKED
+from bot.memory.note_store import FolderNotes
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 from tests.contract.test_memory_index import refusing

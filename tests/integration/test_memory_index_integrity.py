@@ -9,11 +9,11 @@ import apsw
 import pytest
 
 from bot.config import MemoryConfig
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
 from bot.memory.index import Document, MemoryIndex
 from bot.memory.index.engine import Generation
 from bot.memory.index.queries import live, run, tables
+from bot.memory.note_store import FolderNotes
 from bot.testing import HashEmbedder
 from tests.proofs.rounds import rounds
 from tests.support import FakeClock, settings_of, write_file

@@ -23,9 +23,9 @@ from bot.agent.tools import ToolContext
 from bot.config import MemoryConfig
 from bot.context import budget
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
-from bot.memory.disk import FolderNotes
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.index import Document, MemoryIndex
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import Notes, SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Message, Text, ToolResult, ToolUse

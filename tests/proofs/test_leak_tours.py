@@ -179,10 +179,10 @@ def names_lead_anywhere(patch: pytest.MonkeyPatch) -> None:
 def links_are_followed(patch: pytest.MonkeyPatch) -> None:
     import os
 
-    from bot.memory import disk
+    from bot.memory import note_store
 
     for name in ("_FOLDER_FLAGS", "_READ_FLAGS"):
-        patch.setattr(disk, name, getattr(disk, name) & ~os.O_NOFOLLOW)
+        patch.setattr(note_store, name, getattr(note_store, name) & ~os.O_NOFOLLOW)
 
 
 def transcripts_are_searched_as_a_whole(patch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,12 @@ def test_a_pattern_is_tried_in_the_way_it_is_used():
 NOT_OTHERS = (
     *("bot.settings.", "bot.cli.", "bot.config.", "bot.testing.", "bot.doctor.", "bot.storage.p"),
     *("bot.storage.backup", "bot.storage.changes", "bot.portability.", "bot.cluster."),
-    *("bot.files.", "bot.speech.program.", "bot.memory.disk.", "bot.agent.tools.web.ddgs_program."),
+    *(
+        "bot.files.",
+        "bot.speech.program.",
+        "bot.memory.note_store.",
+        "bot.agent.tools.web.ddgs_program.",
+    ),
 )
 # Functions whose texts are cut before, and after how many characters.
 CUT = {

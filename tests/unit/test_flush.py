@@ -28,8 +28,8 @@ from bot.errors import (
 )
 from bot.identity.view import MAIN_SPACE, PRIVATE, MemoryView
 from bot.memory import guard, markdown
-from bot.memory.disk import FolderNotes
 from bot.memory.guard import Decision
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import Notes, Place, SpaceFiles
 from bot.memory.search import Findings, Hit
 from bot.messages import Message, Quote, Quoted, Text, ToolResult, ToolUse, Whose
@@ -620,7 +620,7 @@ async def test_a_disk_that_takes_nothing_is_no_error_of_the_flush(memory: Memory
     def full(*_args: object) -> int:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr("bot.memory.disk.append", full)
+    monkeypatch.setattr("bot.memory.note_store.append", full)
     done = await memory.flush(scripted("+ [1] I moved to Graz"), *WISHES)
     assert done.saved == ()
 

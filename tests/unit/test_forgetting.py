@@ -22,9 +22,9 @@ from bot.context import sentences
 from bot.context.quoting import Said, Who
 from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import disk
-from bot.memory.disk import FolderNotes, Watch
+from bot.memory import note_store
 from bot.memory.guard import Guard
+from bot.memory.note_store import FolderNotes, Watch
 from bot.memory.notes import Notes, SpaceFiles
 from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
 from bot.sessions.entries import Entry, NewEntry
@@ -292,14 +292,14 @@ async def test_a_write_that_was_let_through_is_on_disk_when_words_are_removed(
 ):
     notes = Notes(FolderNotes(workspace))
     writing, gate = threading.Event(), threading.Event()
-    append = disk.append
+    append = note_store.append
 
     def slow(*given: Any) -> int:
         writing.set()
         assert gate.wait(10)
         return append(*given)
 
-    monkeypatch.setattr("bot.memory.disk.append", slow)
+    monkeypatch.setattr("bot.memory.note_store.append", slow)
     async with notes.watching(MAIN) as watch:
         write = asyncio.create_task(notes.remember(MAIN, "Black coffee.", NOW, watch=watch))
         await until(writing.is_set)

@@ -11,8 +11,8 @@ from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import layout, versions
 from bot.memory import notes as memory_files
-from bot.memory.disk import MAX_WRITE, FolderNotes
 from bot.memory.layout import curated_files, is_plain, main_file, resolve, shown, space_folders
+from bot.memory.note_store import MAX_WRITE, FolderNotes
 from bot.memory.notes import SpaceFiles
 from bot.memory.versions import BURST_MS, Kind, Versions
 from bot.storage import Database

@@ -30,7 +30,7 @@ from bot.context import sentences, wishes
 from bot.context.history import new_entry
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory.disk import FolderNotes
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import Notes, SpaceFiles
 from bot.messages import (
     Canned,

@@ -34,9 +34,9 @@ from bot.context.quoting import recap
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import layout
 from bot.memory.claims import Aging, digest
-from bot.memory.disk import FolderNotes
 from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import SpaceFiles
 from bot.sessions.entries import Entry
 

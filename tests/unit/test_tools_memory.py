@@ -23,7 +23,7 @@ from bot.context.history import to_json
 from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory.disk import FolderNotes
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import Notes, Place, SpaceFiles
 from bot.memory.search import Findings
 from bot.memory.search import Hit as Passage

@@ -19,7 +19,7 @@ from bot.errors import ToolError
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory import markdown
-from bot.memory.disk import Watch
+from bot.memory.note_store import Watch
 from bot.memory.notes import Place
 from bot.messages import Message, Quoted, ToolUse, ToolValue
 from bot.sessions.reminders import ReplyTarget

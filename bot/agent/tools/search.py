@@ -18,8 +18,8 @@ from bot.context.history import is_canned, origins_of
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, markdown
-from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import of_note
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.notes import Place, SpaceFiles
 from bot.memory.search import Findings, Searcher, how
 from bot.memory.search import Hit as Found

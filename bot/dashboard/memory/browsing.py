@@ -23,9 +23,9 @@ from bot.i18n import text
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, entries, layout, markdown, uses
 from bot.memory.claims import Aging, Claim
-from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import Remembered
 from bot.memory.memory import Lookup, Memory, is_note
+from bot.memory.note_store import MAX_WRITE
 from bot.memory.notes import Excerpt, Listed, is_day_note
 from bot.memory.search import Hit
 from bot.messages import BEFORE, Quote

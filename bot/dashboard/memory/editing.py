@@ -22,11 +22,11 @@ from bot.dashboard.pages import Handler, Pages, Visit, route, see, whole
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity.view import MemoryView
 from bot.memory import entries, exchange, layout, markdown, versions
-from bot.memory.disk import MAX_WRITE, Watch
 from bot.memory.entries import Remembered
 from bot.memory.exchange import ExchangeError
 from bot.memory.markdown import Provenance
 from bot.memory.memory import SHARED_VIEW, Memory
+from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import NoteChanged, day_note
 from bot.memory.versions import ForgottenMeanwhile, Kind
 from bot.storage import Database

@@ -18,8 +18,8 @@ from bot.importing.openclaw.people import Seat, channel_of
 from bot.importing.storing import Brought, Count, Notes, Owner
 from bot.importing.values import Remembered, Skipped, Talk, count, items, mapping, pieces, words
 from bot.memory import exchange, layout
-from bot.memory.disk import NoteStore
 from bot.memory.exchange import ExchangeError
+from bot.memory.note_store import NoteStore
 from bot.settings.loader import toml_key, toml_value
 from bot.storage import Database, files
 from bot.unicode import well_formed

@@ -16,10 +16,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from bot.identity.view import FOLDERS
 from bot.memory import chunking, layout
 from bot.memory.chunking import Passage
-from bot.memory.disk import NoteStore
 from bot.memory.embed import Embedder, Identity, identity
 from bot.memory.index import note_files
 from bot.memory.index.note_files import Known, Note
+from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidates, Request
 from bot.memory.search import Building, Counts, Forgotten, Source
 from bot.memory.words import Tokenize

@@ -15,7 +15,6 @@ import structlog
 
 from bot.memory import words
 from bot.memory.chunking import Passage
-from bot.memory.disk import NoteStore
 from bot.memory.embed import Embedder
 from bot.memory.index import note_files
 from bot.memory.index.engine import (
@@ -42,6 +41,7 @@ from bot.memory.index.queries import (
     run,
     tables,
 )
+from bot.memory.note_store import NoteStore
 from bot.memory.search import Building, Counts, Forgotten
 from bot.storage import Row, Value, fulltext, marks
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from bot.errors import NotVisible
 from bot.memory import chunking, layout
-from bot.memory.disk import NoteStore, Seen
 from bot.memory.layout import Located
+from bot.memory.note_store import NoteStore, Seen
 from bot.unicode import decoded
 
 MAX_BYTES = 8_000_000  # of a note; a longer file is no note, and is named in the status instead

@@ -25,12 +25,12 @@ from bot.config import Settings
 from bot.errors import EmbedderError, StorageError
 from bot.identity.conversation import local_zone
 from bot.memory import chunking, layout, periods, ranking, words
-from bot.memory.disk import NoteStore
 from bot.memory.embed import Embedder, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import digest
 from bot.memory.index.engine import Reader, Rows
 from bot.memory.listing import asks_for_many
+from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import BEING_BUILT, Findings, Hit, Mode
 from bot.memory.uses import Uses

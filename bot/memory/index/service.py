@@ -22,7 +22,6 @@ from bot.clock import Clock
 from bot.config import Settings
 from bot.errors import EmbedderError, StorageError
 from bot.memory import chunking
-from bot.memory.disk import NoteStore
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.index.cache import Cache, EmbeddingCache, RowCache, digest
 from bot.memory.index.engine import Rows, SourceRow, Store
@@ -32,6 +31,7 @@ from bot.memory.index.queries import NAME, remove
 from bot.memory.index.search import Searches
 from bot.memory.index.shared_rows import SharedRows
 from bot.memory.index.writer import Item, Writer
+from bot.memory.note_store import NoteStore
 from bot.memory.search import Counts, Document, Findings, Forgotten, Probe, Status
 from bot.memory.uses import Uses
 from bot.memory.versions import Versions

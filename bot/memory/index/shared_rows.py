@@ -18,7 +18,6 @@ import apsw
 
 from bot.errors import IndexElsewhere, StorageError
 from bot.memory import vectors, words
-from bot.memory.disk import NoteStore
 from bot.memory.embed import Embedder, Identity
 from bot.memory.index import note_files, queries
 from bot.memory.index.engine import (
@@ -34,6 +33,7 @@ from bot.memory.index.engine import (
 )
 from bot.memory.index.note_files import Note
 from bot.memory.index.queries import BY_SIGNS, OF_TIME, Scope
+from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.row_notes import RowNotes, seen_of
 from bot.memory.search import Counts

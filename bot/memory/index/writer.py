@@ -14,14 +14,14 @@ import structlog
 
 from bot.clock import Clock
 from bot.errors import EmbedderError, IndexElsewhere, StorageError
-from bot.memory import chunking, claims, disk, layout, vectors
+from bot.memory import chunking, claims, layout, note_store, vectors
 from bot.memory.chunking import Passage
-from bot.memory.disk import NoteStore
 from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import Cache, digest
 from bot.memory.index.engine import DimsChanged, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.file_rows import REPAIRABLE
+from bot.memory.note_store import NoteStore
 from bot.memory.search import BEING_BUILT, Building, Counts
 from bot.memory.vectors import Vectors
 from bot.memory.versions import Versions
@@ -310,7 +310,7 @@ class Writer:
                 outcome.again = True
                 continue
             except OSError as error:
-                content = note_files.Content("", b"", disk.reason(error))
+                content = note_files.Content("", b"", note_store.reason(error))
             row = SourceRow(
                 kind="memory",
                 partition=located.partition,

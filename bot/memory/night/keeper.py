@@ -20,13 +20,13 @@ import structlog
 from bot.clock import Clock
 from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
-from bot.memory import disk
-from bot.memory.disk import MAX_WRITE, Watch
+from bot.memory import note_store
 from bot.memory.memory import Memory, Spot
 from bot.memory.night import edits, record, rules
 from bot.memory.night.edits import Edit
 from bot.memory.night.record import Night, Record
 from bot.memory.night.rules import Draft
+from bot.memory.note_store import MAX_WRITE, Watch
 from bot.memory.notes import NoteChanged
 from bot.memory.versions import Versions
 from bot.storage import Database, Transaction
@@ -310,7 +310,7 @@ class Keeper:
 
         def work(tx: Transaction) -> bool:
             is_same = record.of_space(tx, space) == before
-            if not is_same or (watch is not None and disk.heard_forgetting(tx, watch)):
+            if not is_same or (watch is not None and note_store.heard_forgetting(tx, watch)):
                 return False
             record.put(tx, space, after, now)
             return True

@@ -256,7 +256,7 @@ class Version:
 
 
 class FolderNotes:
-    """`bot.memory.disk.NoteStore` over the files of a workspace."""
+    """`bot.memory.note_store.NoteStore` over the files of a workspace."""
 
     def __init__(
         self, root: Path, is_wanted: Callable[[PurePosixPath], object] = layout.locate
