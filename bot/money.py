@@ -35,6 +35,8 @@ from bot.metrics import Metrics
 from bot.sessions.due_time import shown
 from bot.storage import Database, Transaction, Value, insist, records
 
+log = structlog.get_logger(__name__)
+
 KEPT_DAYS: Final = 400
 
 Heading = Literal["person", "model", "day", "purpose"]
@@ -350,7 +352,8 @@ def measure(metrics: Metrics, prices: Prices, spent: Spent) -> None:
         metrics.cost.labels(spent.model, spent.purpose).inc(usd)
 
 
-log = structlog.get_logger(__name__)
+# --- limits ---------------------------------------------------------------------------------------
+
 
 Span = Literal["day", "month"]
 

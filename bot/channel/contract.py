@@ -1,4 +1,4 @@
-"""What the engine asks of a channel, and what a channel may ask of the engine."""
+"""The contract of a channel: the values that go back and forth, and what each asks of the other."""
 
 from __future__ import annotations
 
@@ -417,6 +417,9 @@ class Health(StrEnum):
 
 
 # ruff: noqa: B027 - what a channel does not define does nothing
+
+
+# --- what each asks of the other ------------------------------------------------------------------
 
 
 NO_TERMINAL = "The channel is no terminal."

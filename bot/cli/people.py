@@ -1,4 +1,4 @@
-"""`confidant login`, `export` and `erase`: let one person in, export them, or erase them."""
+"""`confidant pairing`, `login`, `export` and `erase`: people, let in, exported and erased."""
 
 from __future__ import annotations
 
@@ -336,6 +336,9 @@ async def _export(config: Config, typed: str, target: Path) -> tuple[Exported, D
             into.readme(whose, language, found)
         is_told = await database.write(lambda tx: tell(tx, whose, language, now))
     return found, whose, is_told
+
+
+# --- pairing --------------------------------------------------------------------------------------
 
 
 def show(config: ConfigOption = None) -> None:

@@ -1,10 +1,14 @@
-"""The size of the window and how it is shared out. Pure.
+"""Tokens of a text, the size of the window, and how it is shared out. Pure.
 
-This is the one place that says so; what is due at which share, `bot.upkeep.active_session` says.
+A token is about four characters of an alphabetic script and about one character of a CJK one; four
+characters a token for everything would count Chinese at a quarter of what it costs. `estimate`
+needs nothing and is what everything pure uses. A `TokenCounter` is nearer to the truth where
+tiktoken's ranks are at hand; nothing is ever downloaded for it.
 
-The figures are those of a window of 200 000 tokens (20 000 kept free, memories saved 4 000 before
-that); small windows scale them down, so that 16 000 tokens converse instead of compacting with
-every turn.
+This is the one place that shares the window out; what is due at which share,
+`bot.upkeep.active_session` says. The figures are those of a window of 200 000 tokens (20 000 kept
+free, memories saved 4 000 before that); small windows scale them down, so that 16 000 tokens
+converse instead of compacting with every turn.
 """
 
 from __future__ import annotations
@@ -284,6 +288,9 @@ class Folding:
             made = add(made, message)
         self._kept[name] = messages, made
         return made
+
+
+# --- the window -----------------------------------------------------------------------------------
 
 
 DEFAULT_WINDOW = 200_000  # tokens, when neither the service nor the configuration knows

@@ -1,4 +1,4 @@
-"""The messages a model sees of a conversation, and how many tokens they are.
+"""The messages a model sees of a conversation, how many tokens they are, and how they are stored.
 
 The transcript keeps everything; what is summarised or shortened here is only what the model sees.
 Nothing is counted twice: each message is weighed once, when it is added or shortened.
@@ -353,6 +353,9 @@ def _replaced(messages: Sequence[Message], results: Sequence[_Result]) -> Pruned
             blocks[result.block] = replace(result.before, text=result.text)
             pruned[result.message] = replace(message, blocks=tuple(blocks))
     return pruned
+
+
+# --- as JSON blocks, as transcripts keep them -----------------------------------------------------
 
 
 _ORIGINS = frozenset(get_args(Whose))

@@ -1,7 +1,8 @@
-"""Splits what people write into sentences, and leaves out what is not their own words. Pure.
+"""Texts as sets of words and as sentences, without what is not somebody's own words. Pure.
 
-Of what a person sent, three things do not count as said by them: quotations, pasted texts, and what
-they asked nobody to write down.
+Sets of words compare what texts say: as written, by stems, by numbers. Of what a person sent, three
+things do not count as said by them: quotations, pasted texts, and what they asked nobody to write
+down.
 """
 
 from __future__ import annotations
@@ -131,6 +132,10 @@ def _number_zh(run: str) -> int:
 #
 # They are compiled when they are first asked for, which takes half a second: not on the event
 # loop.
+
+
+# --- sentences ------------------------------------------------------------------------------------
+
 
 OPENINGS: Final = 8  # words before a wish
 

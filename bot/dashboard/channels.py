@@ -1,4 +1,4 @@
-"""`/channels`, for the owner: how each channel is doing, and when the bot answers in rooms."""
+"""`/channels` and `/channels/scope`, for the owner: state of channels, use of memory."""
 
 from __future__ import annotations
 
@@ -346,6 +346,9 @@ def _options(section: object, names: Sequence[str]) -> list[tuple[str, str]]:
 
 def _back(told: str, anchor: str = "") -> web.Response:
     return see(f"{PATH}?told={told}" + (f"#{anchor}" if anchor else ""))
+
+
+# --- where memory may be used, as sentences -------------------------------------------------------
 
 
 SCOPE_PATH: Final = "/channels/scope"

@@ -1,4 +1,7 @@
-"""`/overview`: the bot in numbers and names, for the owner; never a word of what was said."""
+"""`/overview` and `/backups`, for the owner: the bot in numbers and names, and its backups.
+
+Never a word of what was said.
+"""
 
 from __future__ import annotations
 
@@ -166,6 +169,9 @@ def _detail(others: str, part: Part) -> list[tuple[str, int]]:
     largest = sorted(part.detail, key=lambda each: (-each[1], each[0]))
     shown, rest = largest[:MOST_DETAILS], largest[MOST_DETAILS:]
     return [*shown, (others, sum(size for _, size in rest))] if rest else shown
+
+
+# --- backups: made, downloaded, put back ----------------------------------------------------------
 
 
 PATH: Final = "/backups"

@@ -1,4 +1,4 @@
-"""`/logins`: whom the owner let in to the page, with a link for somebody more, and out again."""
+"""`/people` and `/logins`, for the owner: who may talk in chats, and who is let in to the page."""
 
 from __future__ import annotations
 
@@ -366,6 +366,9 @@ def _name(typed: str) -> str:
     """The name of a program, on one line."""
     flat = " ".join(typed.replace("[", "(").replace("]", ")").split())
     return "".join(letter for letter in flat if letter.isprintable())[:MAX_KEY_NAME].strip()
+
+
+# --- people of chats ------------------------------------------------------------------------------
 
 
 PATH: Final = "/people"

@@ -6,6 +6,10 @@ was in flight.
 A text that fails again and again although others get through is parked: the person is told, what
 follows goes out, and it is tried again later. While nothing gets through everything waits in order.
 What finds nobody, because the bot was blocked or taken out, is kept until they write again.
+
+Signs of life go out where their account is. A turn runs on any node, but one of them speaks for an
+account, so that pace and order are in one place. The others tell it what to show; what gets lost on
+the way nobody is owed.
 """
 
 from __future__ import annotations
@@ -554,6 +558,9 @@ async def _rendered(channel: Channel, letter: outbox.Letter) -> Sequence[Piece]:
     except Exception as exc:
         log.exception("delivery.unmapped_error", channel=channel.name)
         raise errors.SendRefused(f"given up after {type(exc).__name__}") from exc
+
+
+# --- signs of life while a reply is made ----------------------------------------------------------
 
 
 MOST_TOLD = 900  # characters of a thought, its last ones, that another node is told

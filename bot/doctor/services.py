@@ -1,4 +1,4 @@
-"""Checks of models, tools, the web, speech, the token counter, and each channel."""
+"""Checks of models, tools, the web, speech, tokens, channels, the page's address, and the clock."""
 
 from __future__ import annotations
 
@@ -353,6 +353,9 @@ async def examined(channel: Channel) -> Sequence[Finding]:
 def made(setup: Setup, name: str) -> Channel:
     """A channel as it is configured, not started."""
     return setup.plugins[name].create(setup.config.channels.get(name))
+
+
+# --- the network and the clock --------------------------------------------------------------------
 
 
 TIMEOUT: Final = 5.0  # seconds for one answer

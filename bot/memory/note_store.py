@@ -1,8 +1,13 @@
-"""Notes as Markdown files in a folder, which people edit as they like.
+"""The store of notes: its seam, through which everything reaches them, and notes as files.
 
-They are reached one component at a time and never through a symlink: no name and no race leads out
-of a folder that was opened. What is changed is written beside, flushed, and swapped in only while
-the file is still the one that was read.
+A note is named by its path below the workspace. `bot.memory.layout` says which paths a view may
+use; a store asks nothing about views. Its methods wait for a disk or a server, so they are called
+in threads, but for those that are `async`. `bot.memory.row_notes` keeps notes as rows.
+
+Files are Markdown in a folder, which people edit as they like. They are reached one component at a
+time and never through a symlink: no name and no race leads out of a folder that was opened. What
+is changed is written beside, flushed, and swapped in only while the file is still the one that was
+read.
 """
 
 from __future__ import annotations
@@ -226,6 +231,9 @@ def clear_forgettings(tx: Transaction, now: int) -> None:
         "UPDATE forgettings SET words = '' WHERE words <> '' AND at < ?",
         (now - FORGETTINGS_KEPT_MS,),
     )
+
+
+# --- notes as files -------------------------------------------------------------------------------
 
 
 SETTLING = 0.03  # seconds an editor that opened a file may take until it has written to it

@@ -1,4 +1,7 @@
-"""Writing Markdown through a `MemoryView`: each write is on disk when it returns, or is not made.
+"""Reading and writing Markdown through a `MemoryView`.
+
+What a view may not see cannot be told from nothing. Each write is on disk when it returns, or is
+not made.
 
 Daily notes are only ever appended to, but for what a comment says of its entry. Elsewhere an entry
 or a section may be replaced, and what stood there before moves to the day's note. Names are those
@@ -297,6 +300,9 @@ def _pick(data: bytes, first: int, lines: int) -> tuple[bytes, int, bool]:
     file = io.BytesIO(data)
     picked = list(islice(file, first - 1, first - 1 + lines))
     return b"".join(picked).removesuffix(b"\n"), first + len(picked) - 1, file.tell() < len(data)
+
+
+# --- writing --------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Guards which addresses may be opened, as a page can ask the bot to open any. Pure.
+"""Which addresses may be opened, as a page can ask for any, and through which proxy. Pure.
 
 An address passes twice: as it is written (`Guard.url`), and each address its host turns out to have
 (`Guard.may_connect`). Both hold again for every redirect.
@@ -203,6 +203,9 @@ def _places(host: str) -> Iterable[tuple[str, int]]:
     if not is_host:
         raise ValueError(f'"{host}" is no host: write "wiki.example" or "10.0.0.7:8080"')
     return [(name, each) for each in (WEB_PORTS if port is None else (port,))]
+
+
+# --- proxies: from an option, or from the environment ---------------------------------------------
 
 
 DIRECT: Final = "none"  # as an option: no proxy, whatever the environment says

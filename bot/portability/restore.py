@@ -1,6 +1,10 @@
 """Restoring a backup: checked whole beside what is there, then swapped, or put into a server.
 
 What was forgotten after the backup was made stays forgotten.
+
+Until all of it lies in `restoring/`, checked and on the disk, nothing that was there is touched.
+Then a file says which names have to be changed, and from there on there is only one way: forward,
+by this program or by whoever calls `finish_interrupted`. What was there is kept aside.
 """
 
 from __future__ import annotations
@@ -57,6 +61,8 @@ from bot.storage.fulltext import match_query
 from bot.storage.records import keep, under
 from bot.storage.sqlite import SqliteDatabase, compact
 from bot.storage.sqlite_sql import SqliteTransaction
+
+log = structlog.get_logger(__name__)
 
 ASIDE = "before-restore-"  # what the folder of what was there begins with
 SETTINGS = "restored-settings.toml"  # what the backup says of the configuration, to be compared
@@ -226,12 +232,10 @@ def remove_empty(folder: Path) -> None:
             folder.rmdir()
 
 
-# What was forgotten after a backup was made, which stays forgotten when that is restored.
-#
-# Two databases tell: the one that is there now (its copies and its log, if it is lost), and that
-# of the backup.
+# --- restoring ------------------------------------------------------------------------------------
 
-log = structlog.get_logger(__name__)
+# What was forgotten after a backup was made stays forgotten when that is restored. Two databases
+# tell: the one that is there now (its copies and its log, if it is lost), and that of the backup.
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Plain functions over one transaction. They see the direct conversations of the `people` they are
 given, which are the identities of a `MemoryView`, and no others; what was forgotten is shown
 neither to a model nor here. Everything is read by index, a page at a time, however much there is.
+`TranscriptIndex` finds what was said for the model's tools and for recall.
 """
 
 from __future__ import annotations
@@ -493,6 +494,9 @@ def _unanswered(tx: Transaction, session: Session) -> Iterator[HistoryItem]:
         if inbound is not None:
             what = (inbound.message_id, "user", inbound.shown, inbound.sent_at)
             yield HistoryItem(*what, files=refs_of(inbound), waits=number > 0)
+
+
+# --- what was said, and what it quoted ------------------------------------------------------------
 
 
 MAX_MESSAGES = 100  # of a turn that are looked at for what it quotes

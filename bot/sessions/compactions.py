@@ -1,7 +1,11 @@
-"""Compactions of a session: entries of its transcript, and which one counts.
+"""Compactions of a session, and conversations whose memory is still to be saved.
 
-An entry says from which message on the model sees what was said, and in what words it sees what
-was said before. Taking it back moves a pointer; nothing is ever removed.
+A compaction is an entry of the transcript. It says from which message on the model sees what was
+said, and in what words it sees what was said before. Taking it back moves a pointer; nothing is
+ever removed.
+
+What is to be saved is marked in `meta` by the transaction that ends a conversation, and where
+saving fails. So whatever happens between, a later look finds what is left to do.
 """
 
 from __future__ import annotations
@@ -241,6 +245,9 @@ def keep(tx: Transaction, session_id: str, view: str, snapshot: Snapshot, now: i
 
 def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+# --- memory that is still to be saved -------------------------------------------------------------
 
 
 PREFIX: Final = "unsaved:"

@@ -304,6 +304,9 @@ def _phrase(reader: Reader) -> Phrase | None:
     return None
 
 
+# --- what they mean at a moment -------------------------------------------------------------------
+
+
 # The hour of a part of the day when none is said.
 _HOURS: Final[dict[Part, int]] = {
     "": 9,

@@ -1,11 +1,15 @@
-"""Removing everything of one person from the database, for good. Functions over a transaction.
+"""Removing a person or one conversation from the database, for good.
 
-Transcripts only grow, and this is the one exception that an operator asks for by name. What is in
-a room is everybody's: there their words go, with the answers to them and whatever quotes them, and
-a mark stays in each place.
+Functions over a transaction. Transcripts only grow, and this is the one exception that is asked for
+by name. What is in a room is everybody's: there a person's words go, with the answers to them and
+whatever quotes them, and a mark stays in each place. A mark of the person stays as well, by
+digest: what an older copy of the database holds of them is removed again when it takes this one's
+place.
 
-A mark of the person stays as well, by digest: what an older copy of the database holds of them is
-removed again when it takes this one's place.
+A deleted conversation is out of sight at once, can be had back for a day, and is then gone. Out of
+sight is what forgetting makes: no search, request or page has its entries. It goes a slice of
+entries at a time, as everybody waits for the writer. Where memory quoted it in other conversations
+of its person, the quotation goes the same way.
 """
 
 from __future__ import annotations
@@ -657,6 +661,9 @@ def hide(tx: Transaction, seq: int, blocks: Iterable[int], now: int, *, says: bo
     if says:
         tx.forget_text(seq)
         insert_new(tx, "forgotten", seq=seq, at=now)
+
+
+# --- one conversation -----------------------------------------------------------------------------
 
 
 GRACE_MS = DAY_MS  # in which it can be had back

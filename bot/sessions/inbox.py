@@ -1,4 +1,8 @@
-"""The inbox table: what people said, until its turn is committed. Functions over a transaction."""
+"""The inbox: what people said, until its turn is committed, and files that came in parts.
+
+Functions over a transaction. An uploaded file belongs to one address and is read for that alone.
+It is kept for a day, and longer while a message of its address waits for its answer.
+"""
 
 from __future__ import annotations
 
@@ -367,6 +371,9 @@ def backlog(tx: Transaction) -> Backlog:
         )
     ]
     return Backlog(counts[0], counts[1], counts[2], counts[3] + counts[4])
+
+
+# --- files from a page ----------------------------------------------------------------------------
 
 
 MOST_BYTES: Final = 60_000_000  # of one address, as much as one message may bring

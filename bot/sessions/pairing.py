@@ -1,11 +1,13 @@
-"""Pairing: an unknown person gets a code, the operator approves it. Functions over a transaction.
+"""Pairing of unknown people with a code, and accounts that people joined with /link.
 
-Or the operator blocks them: on no account of that channel do they get an answer or a code then.
+Functions over a transaction. The operator approves a code, or blocks who asked: on no account of
+that channel do they get an answer or a code then. Everybody has a place of their own, so strangers
+who ask keep no newcomer out: where too many codes are pending, the oldest gives way. A code is
+valid for an hour, a repeated question gets no second one while it is, and nobody gets more than a
+few in an hour, so nobody can make the bot write to them again and again.
 
-Everybody has a place of their own, so strangers who ask keep no newcomer out: where too many codes
-are pending, the oldest gives way. A code is valid for an hour, a repeated question gets no second
-one while it is, and nobody gets more than a few in an hour, so nobody can make the bot write to
-them again and again.
+A seat is a channel and an id there. A linked seat counts as another one, its `root`: always the
+seat of somebody's first account, never one that is linked itself.
 """
 
 from __future__ import annotations
@@ -278,6 +280,9 @@ def approved(tx: Transaction) -> list[Pairing]:
 def _valid(asked_at: int, now: int) -> bool:
     # A question from further ahead was asked by a clock that was wrong: it must not last for years.
     return abs(now - asked_at) < VALID_MS
+
+
+# --- joined accounts ------------------------------------------------------------------------------
 
 
 LINK_VALID_MS = 10 * 60_000

@@ -1,4 +1,4 @@
-"""Rules for what comes again and again, and the times they give. Pure.
+"""Rules for what comes again and again: read from what people write, and the times they give. Pure.
 
 A rule is a part of RFC 5545's RRULE: what people say, and nothing that takes long to work out.
 Days and longer go by the wall clock of a time zone: "at eight" is eight there before and after a
@@ -392,6 +392,9 @@ def _days(language: str, days: tuple[int, ...]) -> str:
     # The last one stands behind the others.
     said = sorted(days, key=lambda day: (day < 0, day))
     return i18n.text(language, "repeat.days", days=", ".join(map(str, said)))
+
+
+# --- as people write them, in English and Chinese -------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Reminders that come again and again, in the database: plain functions over one transaction.
+"""Repeated reminders and tasks in the database, and the list of all that is to come.
 
-What is done then is to say a text, or to carry out a task. Each waits for its next time. When that
-has come, what came of it is noted and the next time is stored, in the transaction that sends it: so
-each comes once, on however many nodes.
+Plain functions over one transaction. A reminder is a text to say or a task to carry out. Each waits
+for its next time. When that has come, what came of it is noted and the next time is stored, in the
+transaction that sends it: so each comes once, on however many nodes.
 """
 
 from __future__ import annotations
@@ -408,6 +408,9 @@ def paused(tx: Transaction) -> list[int]:
 def is_paused(each: Reminder | Repeat) -> bool:
     """True for what waits until it is resumed, as a task does that failed too often."""
     return isinstance(each, Repeat) and each.state == "paused"
+
+
+# --- reminders as people see them: listed, shown, changed by number -------------------------------
 
 
 MAX_SHOWN = 20  # reminders of one list

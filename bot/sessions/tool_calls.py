@@ -1,4 +1,4 @@
-"""Approvals of tool calls: questions, their answers, and that each call is begun but once.
+"""Tool calls of a session: approvals of them, and results too long for a transcript.
 
 Functions over a transaction. A question names its call by the place in the transcript, so what is
 run is what was shown, and what was forgotten meanwhile is run by nobody. Every step is one way:
@@ -137,6 +137,9 @@ def tidy_started(tx: Transaction) -> None:
     for row in {int(key.partition(":")[0]) for key in under(tx, STARTED)}:
         if not inbox.is_waiting(tx, row):
             forget_started(tx, row)
+
+
+# --- results that are kept whole ------------------------------------------------------------------
 
 
 PICTURE = "picture"  # stands for the tool of what a person sent

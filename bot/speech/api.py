@@ -1,4 +1,7 @@
-"""Speech by a service: any that has `/audio/transcriptions` and `/audio/speech` as OpenAI's has."""
+"""Speech: the seam for what understands it, and any service that offers it as OpenAI's does.
+
+Those have `/audio/transcriptions` and `/audio/speech`.
+"""
 
 from __future__ import annotations
 
@@ -120,6 +123,9 @@ def _beginning(words: str) -> str:
     if ends:
         return words[: ends[-1]].rstrip()
     return words.rpartition(" ")[0] or words
+
+
+# --- a service ------------------------------------------------------------------------------------
 
 
 MOST_ANSWER = 1_000_000  # bytes

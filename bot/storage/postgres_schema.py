@@ -2,6 +2,17 @@
 
 A role that may not make tables can run the program once another has made them: where nothing is
 missing, nothing is made.
+
+Transcripts are in a partition a month. Entries and their words are found by their number
+everywhere, so that is what the partitions are ranges of: a number leads to one of them. Each month
+has room for `ROOM` numbers. When one begins, the sequence goes on with the first number of its
+partition, which was made a month before; until somebody sees to that, entries go into the one
+before. So a month is that in which something was stored, by the server's clock; an insert never
+lacks a partition, and order never suffers.
+
+Nodes may not make or drop tables. The functions here do it as the owner of the tables, for
+whoever may add and delete entries, and no more than is asked for: a month is dropped by the number
+of months to be kept, and never the one that goes on.
 """
 
 from __future__ import annotations
@@ -310,6 +321,9 @@ def _month(tx: Transaction, name: str, lowest: int, above: int, is_dropped: bool
 def _array(values: Iterable[str | int]) -> str:
     """Values as PostgreSQL reads an array of them; none has a comma or a quote."""
     return "{" + ",".join(map(str, values)) + "}"
+
+
+# --- tables ---------------------------------------------------------------------------------------
 
 
 # Times are milliseconds since the epoch, sizes are bytes. A note's `path` is below the workspace;

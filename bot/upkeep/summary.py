@@ -1,7 +1,9 @@
-"""Writing the summary that stands for the older part of a conversation.
+"""Writing the summary that stands for the older part of a conversation, and its title.
 
-Nothing is changed here: whoever asks gets a whole summary or an error, and commits it or goes on
-with the history as it is.
+Nothing is changed by summarising: whoever asks gets a whole summary or an error, and commits it or
+goes on with the history as it is. Titles are made by the model of `[agent] chores`, where there is
+one. Until then, and when it fails, a conversation is called by its first words. A name that its
+person gave stays.
 """
 
 from __future__ import annotations
@@ -402,6 +404,9 @@ def _shared_out(groups: Sequence[Chunk], most: int, window: float) -> list[Chunk
         else:
             parts[-1] = Chunk(last.start, group.end, last.tokens + group.tokens)
     return parts
+
+
+# --- titles ---------------------------------------------------------------------------------------
 
 
 AFTER_TURNS: Final = 2

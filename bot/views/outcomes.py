@@ -1,4 +1,4 @@
-"""The state of each message of a chat and of each text sent there, without anybody's words."""
+"""Findings of the doctor, and the state of each message of a chat, without anybody's words."""
 
 from __future__ import annotations
 
@@ -41,6 +41,9 @@ def told(finding: Finding, language: str) -> Told:
 def named(language: str, check: str) -> str:
     """The name of a part of the program; a channel has its own. Pure."""
     return said(language, f"check.{check}") or check
+
+
+# --- messages of a chat ---------------------------------------------------------------------------
 
 
 MOST: Final = 20  # of each, the newest

@@ -1,7 +1,9 @@
-"""Capabilities of models, learned from refusals, and requests that keep to them. Pure.
+"""Why a service refused, what its model can do therefore, and requests that keep to it. Pure.
 
-A model takes everything until its service says otherwise. What it said counts for a week; what had
-to be found out by leaving things out counts for a day, as it may have been something else.
+The causes stand in `refusals.toml`, in vendors' words. A refusal nobody has seen before has no
+cause but its status. A model takes everything until its service says otherwise. What it said
+counts for a week; what had to be found out by leaving things out counts for a day, as it may have
+been something else.
 """
 
 from __future__ import annotations
@@ -276,6 +278,10 @@ def _by_code(codes: Sequence[str]) -> tuple[str, int]:
 #
 # How a model is told to think more, less or not at all differs by vendor; the tables here are
 # theirs.
+
+
+# --- what a model can do --------------------------------------------------------------------------
+
 
 Json = dict[str, Any]
 Way = Literal["effort", "type", "type and effort", "enable", "template", "reasoning"]

@@ -1,7 +1,11 @@
-"""The base of all adapters to services: connecting, retrying, what is known of their models.
+"""The base of all adapters to services: connecting, retrying, speed, and who is next.
 
 A `ServiceConnection` sends requests, a `ReplyReader` reads the events of a reply. What a service
 refuses is left out, as far as the request makes sense without it.
+
+A server on a small machine reads 40 tokens of a prompt and writes 8 of a reply in a second. A time
+limit that suits a data centre makes everything fail there, so limits grow with what was measured.
+Many such servers handle only so many requests at once: people come before chores.
 """
 
 from __future__ import annotations
@@ -433,6 +437,9 @@ class Slots:
             if not place.done():
                 self._given += 1
                 place.set_result(None)
+
+
+# --- the base of adapters -------------------------------------------------------------------------
 
 
 NO_KEY = "no-key"  # for an endpoint of one's own that wants none

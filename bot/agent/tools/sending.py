@@ -1,7 +1,8 @@
-"""`write_elsewhere` writes to another chat of the same person, or to a room they talk in.
+"""`write_elsewhere` and `send_file`: what a turn sends beside its reply.
 
-The person is asked first, and shown every word. The message is put into the outbox by the
-transaction that stores the turn, like a reminder that is due at once.
+A message goes to another chat of the same person or to a room they talk in, after they were asked
+and shown every word; a file goes into the conversation it is called in. Either is put into the
+outbox by the transaction that stores the turn, so it goes out as often as the reply does: once.
 """
 
 from __future__ import annotations
@@ -152,6 +153,9 @@ class WriteElsewhere:
             ReplyTarget(here.key, here.person, here.address, here.language, origin),
             origin.sender if is_room else "",
         )
+
+
+# --- files ----------------------------------------------------------------------------------------
 
 
 MOST_FILES = 4  # with one reply

@@ -1,4 +1,8 @@
-"""Calling a platform over HTTP: its answers, what their status means, why there are none."""
+"""Calling a platform over HTTP, and reading its JSON, whatever its shape.
+
+What an answer's status means, and why there is none. Words are made fit to be kept. Nothing that
+reads JSON raises but `parse_json`: what is not of the expected kind reads as None or as empty.
+"""
 
 from __future__ import annotations
 
@@ -143,6 +147,9 @@ def failure(platform: str, status: int, retry_after: float = 0.0) -> ChannelErro
     if status >= 500 or status in {408, 425}:
         return SendTransient(f"{platform} failed (HTTP {status})")
     return SendRefused(f"{platform} refuses this (HTTP {status})")
+
+
+# --- reading JSON ---------------------------------------------------------------------------------
 
 
 MAX_LABEL = 128  # characters of a name that are kept

@@ -1,9 +1,12 @@
-"""What a person sent as one and a platform brings as several messages, put together again.
+"""What an account is brought: parts put together again, in order within a chat.
 
 An album comes as one message a picture, a long paste as one message for each part the app cut it
 into. A platform that keeps what is not acknowledged keeps the parts until the last of them came;
 one that brings the next part only after the one before was acknowledged has them kept on disk, by
 `Reassembly`. Either way a crash costs nothing.
+
+What was missed is stored before what is new: a chat is read back from the newest message that was
+stored in it, so were a newer one stored first, a crash in between would hide the others for good.
 """
 
 from __future__ import annotations
@@ -315,6 +318,9 @@ class Reassembly(Generic[X]):
                 await self.forget(pending.numbers)
         finally:
             del self._lanes[chat]
+
+
+# --- in order, and after what was missed ----------------------------------------------------------
 
 
 # How far every channel that can read back what was missed goes.

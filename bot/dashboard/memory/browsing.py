@@ -1,4 +1,4 @@
-"""`/memory`: what is remembered, entry by entry, and the files a visitor may see as pages."""
+"""`/memory`: what is remembered, entry by entry, the files it is in, and the sources of each."""
 
 from __future__ import annotations
 
@@ -513,6 +513,9 @@ def _boxed(html: str) -> str:
 
 def _link_of(visit: Visit, hit: Hit) -> str:
     return link_to(visit, layout.shown(hit.space, hit.path), hit.start_line) if is_note(hit) else ""
+
+
+# --- the message an entry came from, the quotes a reply was given ---------------------------------
 
 
 LOOKED_AT = 50  # messages among which the one of an entry is looked for

@@ -1,4 +1,4 @@
-"""`/settings`: a section at a time, what is found in all of them, and the way back."""
+"""`/settings`: the options a section offers, what is found in all of them, and the way back."""
 
 from __future__ import annotations
 
@@ -284,6 +284,9 @@ def told(visit: Visit, key: Key, trial: Trial) -> str:
     channel, option = str(key[1]).replace("_", " ").title(), str(key[-1])
     said = {"channel": channel, "name": trial.name, "option": option}
     return visit.say(f"settings.trial.{trial.outcome}", **said)
+
+
+# --- the pages ------------------------------------------------------------------------------------
 
 
 PATH: Final = "/settings"

@@ -1,11 +1,17 @@
-"""The changes the night may make by itself: same words, and facts that are over. Pure.
+"""Changes of a night: those made by rule, and those a model proposes. Pure.
 
-Of entries that are the same but for a number, a date or a name nobody but the person knows whether
-both are so: that is asked.
+By rule, entries that say the same become one, and facts that are over are struck out. Of entries
+that are the same but for a number, a date or a name nobody but the person knows whether both are
+so: that is asked.
 
 What came from elsewhere takes no part: it neither stays in the place of anything nor ends it. What
 the person said themselves is ended by their own words alone. No change touches an entry that
 another one rests on.
+
+A model names entries by number and adds no words of its own. What it proposes goes the way of the
+rules, with what they ask. Beyond that its word is not enough: entries that are put together must
+say nearly the same, with the same numbers, names and negations; what cannot be checked is asked
+for. Anything else it writes is nothing.
 """
 
 from __future__ import annotations
@@ -482,6 +488,9 @@ def _dated(whose: str, said: date, confirmed: date | None) -> str:
     """The comment of an entry that stays: whose it is, said when and confirmed when."""
     comment = f"{whose} {said:%Y-%m-%d}"
     return comment if confirmed in {None, said} else f"{comment} confirmed {confirmed:%Y-%m-%d}"
+
+
+# --- what a model proposes ------------------------------------------------------------------------
 
 
 MOST_SHOWN: Final = 200  # entries that a model is shown, the newest
