@@ -52,6 +52,15 @@ class Admitted:
     elsewhere: tuple[QueuedMessage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A message for the bot as it is taken, its conversation, and a time zone it reports as new."""
+
+    inbound: Inbound
+    conversation: Conversation
+    zone: ZoneInfo | None
+
+
 class Admission:
     """Lets messages in when they come, and again before their turn.
 
@@ -68,8 +77,8 @@ class Admission:
 
     # --- when a message comes ---------------------------------------------------------------------
 
-    async def enter(self, inbound: Inbound) -> tuple[Inbound, Conversation] | None:
-        """A message for the bot, and its conversation; None for everything else.
+    async def enter(self, inbound: Inbound) -> Entered | None:
+        """What is for the bot; None for everything else.
 
         In a room, what was said before it goes along.
 
@@ -77,15 +86,16 @@ class Admission:
             StorageError: the room could not be told that the bot does not talk there, or a code
                 that was typed in it could not be made worthless.
         """
+        inbound = timely(inbound, self._core.clock())
         conversation, result = self._core.resolver.resolve(inbound), "denied"
         verdict, declines = conversation.verdict, False
         if conversation.is_direct:
             if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
-                return self._with_heard(inbound, conversation), conversation
+                return self._entered(inbound, conversation)
         else:
             await self._void_codes(inbound, conversation)
             if verdict is AccessDecision.ALLOW and conversation.is_addressed:
-                return self._with_heard(inbound, conversation), conversation
+                return self._entered(inbound, conversation)
             listens = verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
             no_talk = verdict in {AccessDecision.LISTEN, AccessDecision.DECLINE}
             declines = no_talk and pointed(inbound)
@@ -101,13 +111,14 @@ class Admission:
         """Keep a reaction to a message of the bot's that begins with `words` for the next turn."""
         self._reactions.react(conversation.key, reaction, words)
 
-    def _with_heard(self, inbound: Inbound, conversation: Conversation) -> Inbound:
-        """A message for the model with what was overheard before it; commands leave that there."""
-        if conversation.command is not None or not conversation.is_served:
-            return inbound
-        key = conversation.key
-        heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
-        return replace(inbound, heard=heard) if heard else inbound
+    def _entered(self, inbound: Inbound, conversation: Conversation) -> Entered:
+        """A message with what was overheard before it; commands leave that there."""
+        zone = self._new_zone(inbound, conversation) if inbound.zone else None
+        if conversation.command is None and conversation.is_served:
+            key = conversation.key
+            heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
+            inbound = replace(inbound, heard=heard) if heard else inbound
+        return Entered(inbound, conversation, zone)
 
     def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
         """A message that was let in was not stored: keep what was to go with it."""
@@ -115,7 +126,7 @@ class Admission:
             taken = (each for each in inbound.heard if bool(each.reaction) is is_kept)
             buffer.give_back(conversation.key, taken)
 
-    def new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
+    def _new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
         """The time zone a message reports, if it is another one than before."""
         is_let_in = conversation.is_direct and conversation.verdict is AccessDecision.ALLOW
         if not is_let_in:
@@ -399,3 +410,9 @@ async def chat_moved(
     await database.write(lambda tx: rooms.move(tx, chat_ref, first, now))
     resolver.moved(chat_ref, first)
     log.info("room.moved", channel=address.channel)
+
+
+def timely(inbound: Inbound, now: int) -> Inbound:
+    """The message, sent now if the platform's own date is none that can be: 0, or in future."""
+    is_sound = 0 < inbound.sent_at <= now + DAY_MS
+    return inbound if is_sound else replace(inbound, sent_at=now)

@@ -35,7 +35,7 @@ from bot.core import Core
 from bot.delivery import outbox
 from bot.errors import FenceLost, OutOfSight, StorageError
 from bot.fencing import Fence
-from bot.gateway.admission import Admission, chat_moved, void_codes
+from bot.gateway.admission import Admission, Entered, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, MessageOrigin, Parsed
@@ -163,16 +163,16 @@ class Gateway:
             OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
-        entered = await self._admission.enter(inbox.timely(inbound, self._core.clock()))
+        entered = await self._admission.enter(inbound)
         if entered is not None:
             # A caller that gives up (a request that was broken off) must not leave a stored message
             # that nobody answers.
-            await asyncio.shield(self._take(*entered))
+            await asyncio.shield(self._take(entered))
 
-    async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
-        inbound, body = inbox.storable(inbound)
+    async def _take(self, entered: Entered) -> None:
+        conversation, zone = entered.conversation, entered.zone
+        inbound, body = inbox.storable(entered.inbound)
         command = await self._commander.command_in(inbound, conversation)
-        zone = self._admission.new_zone(inbound, conversation) if inbound.zone else None
         code = pairing.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.

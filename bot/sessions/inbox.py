@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 import orjson
@@ -58,12 +58,6 @@ class SetAside:
     channel: str
     at: int
     error: str
-
-
-def timely(inbound: Inbound, now: int) -> Inbound:
-    """The message, sent now if the platform's own date is none that can be: 0, or in future."""
-    is_sound = 0 < inbound.sent_at <= now + DAY_MS
-    return inbound if is_sound else replace(inbound, sent_at=now)
 
 
 def storable(inbound: Inbound) -> tuple[Inbound, str]:
