@@ -28,8 +28,8 @@ from adapters.discord.places import ADMINISTRATOR, MANAGE_GUILD, Places
 from adapters.discord.send import Sender, Shelf, origin
 from bot.channel import Address, Engine, Health, Media, Piece, reveal
 from bot.channel.kit import accounts
-from bot.channel.kit.client import Json, child, label, mapping, text
 from bot.channel.kit.intake import Intake
+from bot.channel.kit.json_access import Json, child, label, mapping, text
 from bot.channel.kit.supervisor import Backoff, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError, StorageError

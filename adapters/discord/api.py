@@ -26,8 +26,9 @@ from discord.gateway import DiscordClientWebSocketResponse
 from discord.http import HTTPClient, Route
 
 from bot.channel import Attachment
-from bot.channel.kit.client import Answer, Json, exchange, integer, mapping, text
+from bot.channel.kit.client import Answer, exchange
 from bot.channel.kit.client import session as client_session
+from bot.channel.kit.json_access import Json, integer, mapping, text
 from bot.channel.kit.text import file_name
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
 

@@ -12,16 +12,8 @@ from adapters.discord.interactions import Menus, is_registered, sync
 from adapters.discord.render import LIMIT, messages
 from bot.channel import Capabilities, Engine, Finding, Outbound, Piece, Trial, reveal
 from bot.channel.kit.accounts import AccountChannel
-from bot.channel.kit.client import (
-    TooLong,
-    TooSlow,
-    Unreachable,
-    children,
-    integer,
-    label,
-    mapping,
-    text,
-)
+from bot.channel.kit.client import TooLong, TooSlow, Unreachable
+from bot.channel.kit.json_access import children, integer, label, mapping, text
 from bot.errors import ChannelError, SendLater
 
 # Checking every bot's token, and whether Discord lets it read and be spoken to.

@@ -15,7 +15,8 @@ from yarl import URL
 
 from adapters.discord import PUBLIC_GATEWAY
 from adapters.discord.api import Rest, discord
-from bot.channel.kit.client import Json, mapping, why
+from bot.channel.kit.client import why
+from bot.channel.kit.json_access import Json, mapping
 
 CONNECT_TIMEOUT = 60.0  # seconds until a connection has said hello and was answered
 

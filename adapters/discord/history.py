@@ -25,8 +25,8 @@ from adapters.discord.places import Place, Places, Room
 from adapters.discord.render import MARK
 from adapters.discord.send import MESSAGE, MESSAGES, Sender
 from bot.channel import Address, Inbound
-from bot.channel.kit.client import Json, child, children, integer, mapping, text
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens, newest_chats
+from bot.channel.kit.json_access import Json, child, children, integer, mapping, text
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError

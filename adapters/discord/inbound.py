@@ -14,7 +14,7 @@ from typing import Final, Literal
 from adapters.discord.api import identity, ids_in, moment, sent_at
 from adapters.discord.places import Place, Room
 from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, Reaction, ReplyTo
-from bot.channel.kit.client import (
+from bot.channel.kit.json_access import (
     Json,
     child,
     children,

@@ -15,7 +15,7 @@ from adapters.discord.api import Rest, identity, is_id, sent_at
 from adapters.discord.inbound import CHANNEL, Identity, name_of
 from adapters.discord.places import DM, Place, place_of
 from bot.channel import Command, Inbound, Piece
-from bot.channel.kit.client import Json, child, children, integer, mapping, text
+from bot.channel.kit.json_access import Json, child, children, integer, mapping, text
 from bot.errors import ChannelError
 
 EVENT: Final = "INTERACTION_CREATE"

@@ -11,7 +11,7 @@ from cachetools import LRUCache
 
 from adapters.discord.api import identity, moment
 from bot.channel import ChatType
-from bot.channel.kit.client import Json, child, children, integer, label, text
+from bot.channel.kit.json_access import Json, child, children, integer, label, text
 
 MAX_UNLISTED = 10_000  # direct chats and channels learnt one by one
 

@@ -14,7 +14,7 @@ import structlog
 
 from adapters.discord.interactions import pressable
 from bot.channel import Attachment, Button, Outbound, Piece
-from bot.channel.kit.client import Json, is_blank
+from bot.channel.kit.json_access import Json, is_blank
 from bot.channel.kit.text import first_units, numbered, seen, split, table, units
 
 LIMIT = 2000  # UTF-16 units of one message

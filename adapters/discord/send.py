@@ -28,8 +28,9 @@ from adapters.discord.interactions import (
 from adapters.discord.places import Places
 from adapters.discord.render import nonce, reference, rows, shortened
 from bot.channel import Address, Attachment, Media, Piece
-from bot.channel.kit.client import Json, download, mapping
+from bot.channel.kit.client import download
 from bot.channel.kit.drafts import Draft, MessageDrafts, MessageGone
+from bot.channel.kit.json_access import Json, mapping
 from bot.channel.kit.supervisor import Supervisor
 from bot.channel.kit.text import file_name, written_in
 from bot.errors import SendRefused, SendTransient

@@ -9,7 +9,8 @@ import aiohttp
 import orjson
 from yarl import URL
 
-from bot.channel.kit.client import Json, download, exchange, failure, number, text
+from bot.channel.kit.client import download, exchange, failure
+from bot.channel.kit.json_access import Json, number, text
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient
 
 HOMESERVER = "The homeserver"

@@ -24,7 +24,8 @@ from bot.channel import (
     reveal,
 )
 from bot.channel.kit.accounts import Account, AccountChannel
-from bot.channel.kit.client import label, session, text
+from bot.channel.kit.client import session
+from bot.channel.kit.json_access import label, text
 from bot.errors import ChannelError, SendLater
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from bot.channel import (
     Reaction,
     ReplyTo,
 )
-from bot.channel.kit.client import (
+from bot.channel.kit.json_access import (
     Json,
     child,
     children,

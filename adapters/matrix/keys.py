@@ -24,7 +24,7 @@ from nio import crypto  # pyright: ignore[reportMissingTypeStubs]
 
 from adapters.matrix.api import Api, Refused, TokenRefused, escaped
 from adapters.matrix.inbound import ENCRYPTED, Identity
-from bot.channel.kit.client import Json, child, children, mapping, parse_json, text, texts
+from bot.channel.kit.json_access import Json, child, children, mapping, parse_json, text, texts
 from bot.errors import SendRefused
 
 MOST_GROUPS = 5000  # keys of other people's messages that are kept, the newest

@@ -28,7 +28,8 @@ from adapters.matrix.inbound import (
 from adapters.matrix.keys import Forged, Keys, Missing
 from adapters.matrix.send import tell_later, transaction
 from bot.channel import Address, ChatType, Health, Inbound, Reaction
-from bot.channel.kit.client import (
+from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens
+from bot.channel.kit.json_access import (
     Json,
     child,
     children,
@@ -39,7 +40,6 @@ from bot.channel.kit.client import (
     text,
     texts,
 )
-from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Where, listens
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import ChannelError, SendLater, SendTransient
 

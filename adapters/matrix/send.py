@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from bot.channel import Outbound, Piece
-from bot.channel.kit.client import Json, is_blank, media_kind, storable
+from bot.channel.kit.json_access import Json, is_blank, media_kind, storable
 from bot.channel.kit.markdown_html import render as html
 from bot.channel.kit.text import numbered, seen, split
 

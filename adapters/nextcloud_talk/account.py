@@ -33,8 +33,8 @@ from adapters.nextcloud_talk.rich import DIRECT, Rooms, file_ref
 from adapters.nextcloud_talk.send import NotAccepted, Sender
 from bot.channel import Address, ChannelConfig, Engine, Health, Inbound, Media, Piece, Reaction
 from bot.channel.kit import accounts
-from bot.channel.kit.client import number
 from bot.channel.kit.intake import Intake, Where, listens, newest_chats
+from bot.channel.kit.json_access import number
 from bot.channel.kit.supervisor import Supervisor
 from bot.clock import system_clock
 from bot.errors import SendRefused, SendTransient, SendUnreachable, StorageError

@@ -14,8 +14,9 @@ from yarl import URL
 
 from adapters.nextcloud_talk import Seat
 from bot.channel import reveal
-from bot.channel.kit.client import Answer, Json, child, exchange
+from bot.channel.kit.client import Answer, exchange
 from bot.channel.kit.client import session as client_session
+from bot.channel.kit.json_access import Json, child
 
 # Talk's signatures: HMAC-SHA256 of a random value and a text, in hexadecimal. Pure.
 #

@@ -23,7 +23,7 @@ from bot.channel import (
     reveal,
 )
 from bot.channel.kit.accounts import AccountChannel
-from bot.channel.kit.client import mapping, parse_json, text
+from bot.channel.kit.json_access import mapping, parse_json, text
 
 
 class NextcloudTalk(AccountChannel[Account]):

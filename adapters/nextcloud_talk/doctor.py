@@ -11,17 +11,8 @@ from adapters.nextcloud_talk import NextcloudTalkConfig, Seat
 from adapters.nextcloud_talk.api import TalkApi, data_of, new_random, new_session, sign
 from adapters.nextcloud_talk.webhook import BACKEND_HEADER, RANDOM_HEADER, SIGNATURE_HEADER
 from bot.channel import DEFAULT_ACCOUNT, Finding, Level, Trial, reveal
-from bot.channel.kit.client import (
-    Answer,
-    TooLong,
-    TooSlow,
-    Unreachable,
-    child,
-    label,
-    mapping,
-    number,
-    text,
-)
+from bot.channel.kit.client import Answer, TooLong, TooSlow, Unreachable
+from bot.channel.kit.json_access import child, label, mapping, number, text
 
 SECRET_LENGTHS = range(40, 129)  # characters, a rule of Talk's
 MOST_ROOMS = 3  # to try the bot in: Talk slows down whoever is refused often

@@ -13,7 +13,8 @@ from cachetools import LRUCache
 from adapters.nextcloud_talk.api import TalkApi, escaped, retry_after
 from adapters.nextcloud_talk.rich import file_ref
 from bot.channel import Attachment, Media
-from bot.channel.kit.client import LATER, Answer, TooLong, child, failure, label, text
+from bot.channel.kit.client import LATER, Answer, TooLong, failure
+from bot.channel.kit.json_access import child, label, text
 from bot.errors import SendLater, SendRefused
 
 TIMEOUT = 90.0  # seconds for one file

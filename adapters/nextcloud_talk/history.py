@@ -19,18 +19,9 @@ from adapters.nextcloud_talk.api import PAGE, TalkApi, data_of, last_given, retr
 from adapters.nextcloud_talk.inbound import Identity, Ignored, normalise
 from adapters.nextcloud_talk.rich import Rooms
 from bot.channel import Inbound
-from bot.channel.kit.client import (
-    Answer,
-    Json,
-    TooLong,
-    Unreachable,
-    child,
-    identifier,
-    mapping,
-    number,
-    text,
-)
+from bot.channel.kit.client import Answer, TooLong, Unreachable
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED
+from bot.channel.kit.json_access import Json, child, identifier, mapping, number, text
 from bot.channel.kit.supervisor import Supervisor
 from bot.clock import system_clock
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 from adapters.nextcloud_talk.rich import files, is_shared_object, parts, render
 from bot.channel import MAX_REPLY_TEXT, Address, Inbound, Reaction, ReplyTo
-from bot.channel.kit.client import (
+from bot.channel.kit.json_access import (
     Json,
     child,
     identifier,

@@ -12,10 +12,10 @@ from cachetools import LRUCache
 
 from adapters.nextcloud_talk.api import TalkApi, data_of
 from bot.channel import Foreign, ForeignKind, Media
-from bot.channel.kit.client import (
+from bot.channel.kit.client import Unreachable
+from bot.channel.kit.json_access import (
     MAX_LABEL,
     Json,
-    Unreachable,
     child,
     identifier,
     label,

@@ -14,7 +14,8 @@ from adapters.nextcloud_talk.files import Files
 from adapters.nextcloud_talk.inbound import room_token
 from bot.channel import Address, Outbound, Piece
 from bot.channel.kit import client
-from bot.channel.kit.client import Answer, Json, Unreachable, is_blank, mapping, storable
+from bot.channel.kit.client import Answer, Unreachable
+from bot.channel.kit.json_access import Json, is_blank, mapping, storable
 from bot.channel.kit.text import numbered, seen, split
 from bot.errors import ChannelError, SendRefused, SendUnreachable
 

@@ -14,7 +14,7 @@ from adapters.nextcloud_talk import normal_url
 from adapters.nextcloud_talk.account import Account
 from adapters.nextcloud_talk.api import verify, well_formed
 from bot.channel import reveal
-from bot.channel.kit.client import parse_json
+from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.supervisor import Stopped
 from bot.channel.kit.webhook import MAX_BODY, WebhookServer
 from bot.errors import StorageError

@@ -20,19 +20,9 @@ from adapters.slack.inbound import REACTED, UNREACTED, Identity, Reason, number_
 from adapters.slack.send import MARK, UPLOAD, Sender
 from bot.channel import Address, ChatType, Engine, Health, Inbound, Media, Piece, Reaction, reveal
 from bot.channel.kit import accounts
-from bot.channel.kit.client import (
-    Json,
-    child,
-    children,
-    download,
-    label,
-    mapping,
-    parse_json,
-    session,
-    text,
-    why,
-)
+from bot.channel.kit.client import download, session, why
 from bot.channel.kit.intake import MAX_AGE, MAX_MISSED, Intake, Where, listens, newest_chats
+from bot.channel.kit.json_access import Json, child, children, label, mapping, parse_json, text
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.clock import system_clock
 from bot.errors import ChannelError, SendLater, SendRefused

@@ -13,7 +13,8 @@ from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 
 from bot.channel import Health
-from bot.channel.kit.client import Json, failure, label, mapping, text, why
+from bot.channel.kit.client import failure, why
+from bot.channel.kit.json_access import Json, label, mapping, text
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import ChannelError, SendRefused, SendTransient, SendUnreachable
 

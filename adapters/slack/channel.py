@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from adapters.slack import CHANNEL, OPTIONS, SlackConfig
 from bot import channel, errors
 from bot.channel.kit.accounts import Account, AccountChannel
-from bot.channel.kit.client import label, session, text
+from bot.channel.kit.client import session
+from bot.channel.kit.json_access import label, text
 from bot.channel.kit.text import numbered, seen, split
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, Reaction, ReplyTo
-from bot.channel.kit import client
-from bot.channel.kit.client import Json, child, children, is_blank, label, text
+from bot.channel.kit import json_access
+from bot.channel.kit.json_access import Json, child, children, is_blank, label, text
 
 MAX_PARTS = 20  # files, attachments and names of one message
 MAX_REF = 2000  # characters of a file's address
@@ -233,6 +233,6 @@ def _media(message: Json) -> tuple[Media, ...]:
 def _file(file: Json) -> Media:
     mime = label(text(file, "mimetype")).lower()
     url = text(file, "url_private_download") or text(file, "url_private")
-    is_voice, kind = text(file, "subtype") == "slack_audio", client.media_kind(mime)
-    ref, size = url if len(url) <= MAX_REF else "", client.number(file, "size")
+    is_voice, kind = text(file, "subtype") == "slack_audio", json_access.media_kind(mime)
+    ref, size = url if len(url) <= MAX_REF else "", json_access.number(file, "size")
     return Media("voice" if is_voice else kind, label(text(file, "name")), mime, size, ref)

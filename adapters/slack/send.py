@@ -8,8 +8,8 @@ from dataclasses import replace
 from adapters.slack.api import Api
 from adapters.slack.inbound import private_to
 from bot.channel import Address, Button, Piece
-from bot.channel.kit.client import Json, child, text
 from bot.channel.kit.drafts import Draft, MessageDrafts, MessageGone
+from bot.channel.kit.json_access import Json, child, text
 from bot.channel.kit.supervisor import Supervisor
 from bot.channel.kit.text import closed, file_name, written_in
 from bot.errors import SendRefused, SendUnreachable

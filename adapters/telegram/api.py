@@ -29,8 +29,9 @@ from telegram.error import (
 from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
-from bot.channel.kit.client import Json, parse_json, why
 from bot.channel.kit.client import session as client_session
+from bot.channel.kit.client import why
+from bot.channel.kit.json_access import Json, parse_json
 from bot.errors import (
     ChannelError,
     ChatMoved,

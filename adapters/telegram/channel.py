@@ -39,7 +39,7 @@ from bot.channel import (
     reveal,
 )
 from bot.channel.kit.accounts import AccountChannel
-from bot.channel.kit.client import Json, children, integer, label, mapping, text
+from bot.channel.kit.json_access import Json, children, integer, label, mapping, text
 from bot.errors import ChannelError
 
 if TYPE_CHECKING:

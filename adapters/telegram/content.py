@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from bot.channel import MAX_REPLY_TEXT, Foreign, ForeignKind, Media, ReplyTo
-from bot.channel.kit.client import Json, child, children, integer, label, storable, text
+from bot.channel.kit.json_access import Json, child, children, integer, label, storable, text
 
 MAX_OPTIONS = 30  # of a poll or a checklist
 MAX_REF = 512  # characters of a file's handle; Telegram's have about 100

@@ -21,7 +21,7 @@ from adapters.telegram.content import (
     words_of,
 )
 from bot.channel import Address, ChatType, Foreign, Inbound, Media, Reaction
-from bot.channel.kit.client import Json, child, children, integer, label, mapping, text
+from bot.channel.kit.json_access import Json, child, children, integer, label, mapping, text
 
 CHANNEL = "telegram"
 MESSAGES = ("message", "edited_message", "channel_post", "edited_channel_post")

@@ -9,7 +9,7 @@ from telegram import InputFile
 
 from adapters.telegram.inbound import GENERAL_TOPIC, pressable
 from bot.channel import Address, Attachment, Button, Piece
-from bot.channel.kit.client import Json
+from bot.channel.kit.json_access import Json
 from bot.channel.kit.text import file_name, width
 
 MAX_PHOTO = 10_000_000  # bytes of what Telegram shows as a picture

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bot.channel import Attachment, Outbound, Piece
-from bot.channel.kit.client import Json
+from bot.channel.kit.json_access import Json
 from bot.channel.kit.text import has_ink, numbered, parser, spans, table, units
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from adapters.telegram.inbound import CHANNEL
 from adapters.telegram.message import chat_id, objection, place_of, request_of
 from adapters.telegram.render import LIMIT, formatted
 from bot.channel import Address, Inbound, Piece
-from bot.channel.kit.client import integer, mapping
 from bot.channel.kit.drafts import Draft, MessageDrafts, MessageGone
+from bot.channel.kit.json_access import integer, mapping
 from bot.channel.kit.supervisor import Supervisor
 from bot.channel.kit.text import written_in
 from bot.errors import ChannelError, SendLater, SendRefused, StorageError

@@ -34,8 +34,8 @@ from adapters.telegram.message import chat_id
 from adapters.telegram.send import Sender
 from bot.channel import Address, Inbound
 from bot.channel.kit import intake
-from bot.channel.kit.client import mapping
 from bot.channel.kit.intake import Part, Patience, Reassembly, append_or_merge
+from bot.channel.kit.json_access import mapping
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import ChannelError, StorageError
 

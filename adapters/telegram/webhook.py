@@ -11,7 +11,7 @@ from aiohttp import web
 
 from adapters.telegram.account import Account, set_webhook
 from bot.channel import Health, reveal
-from bot.channel.kit.client import parse_json
+from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.webhook import BODY_TIMEOUT, WebhookServer
 from bot.errors import StorageError
 

@@ -40,7 +40,7 @@ from bot.channel import (
     Piece,
 )
 from bot.channel.http import Visitor, shared, visitor_of
-from bot.channel.kit.client import (
+from bot.channel.kit.json_access import (
     Json,
     child,
     children,

@@ -12,7 +12,7 @@ from typing import Final, cast
 from adapters.web.files import address_of
 from bot.channel import Foreign, Inbound
 from bot.channel.http import Visitor
-from bot.channel.kit.client import mapping, parse_json, storable
+from bot.channel.kit.json_access import mapping, parse_json, storable
 
 MOST: Final = 4_000  # characters of an event
 MOST_FIELD: Final = 1_000  # … and of one of its fields

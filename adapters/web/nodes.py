@@ -14,8 +14,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bot.channel import Activity, Engine, Piece
-from bot.channel.kit.client import Json, mapping, parse_json
 from bot.channel.kit.drafts import Draft, Drafts
+from bot.channel.kit.json_access import Json, mapping, parse_json
 
 CHANNEL = "web"
 INTERVAL = 0.5  # seconds between two states of a draft, or a thought, that other nodes are told

@@ -16,8 +16,8 @@ from adapters.web.files import frame_of
 from adapters.web.nodes import Away, OtherNodes, ToldDrafts, ToldThoughts
 from adapters.web.protocol import Socket
 from bot.channel import Activity, HistoryItem, Media, Piece
-from bot.channel.kit.client import Json
 from bot.channel.kit.drafts import Draft, Drafts
+from bot.channel.kit.json_access import Json
 from bot.channel.kit.markdown_html import render, takes_long
 from bot.clock import system_clock
 

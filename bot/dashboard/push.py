@@ -16,7 +16,7 @@ from aiohttp import web
 
 from bot.channel import PAGE_OWNER
 from bot.channel.http import Visitor, shared
-from bot.channel.kit.client import child, mapping, text
+from bot.channel.kit.json_access import child, mapping, text
 from bot.dashboard import pages
 from bot.dashboard.pages import ASSETS, NO_STORE, Pages, Visit, route
 from bot.errors import AddressRefused

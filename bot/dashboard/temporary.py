@@ -23,7 +23,7 @@ from bot.agent.running import RunningTurns
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Meter, Turn, TurnRequest, TurnResult
-from bot.channel.kit.client import mapping, parse_json
+from bot.channel.kit.json_access import mapping, parse_json
 from bot.channel.kit.markdown_html import render
 from bot.config import OFFLINE, TURN_SECONDS
 from bot.context import prompt

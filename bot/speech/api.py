@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import aiohttp
 import structlog
 
-from bot.channel.kit.client import child, mapping, number, parse_json, storable
+from bot.channel.kit.json_access import child, mapping, number, parse_json, storable
 from bot.channel.kit.text import parser
 from bot.clock import Clock
 from bot.config import SpeechConfig

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.channel import Health, Inbound
-from bot.channel.kit import client
+from bot.channel.kit import json_access
 from bot.channel.kit.intake import Intake
 from bot.channel.kit.supervisor import ELSEWHERE, MAX_FAULTS, Backoff, Stopped, Supervisor
 from bot.errors import StorageError
@@ -538,16 +538,16 @@ async def test_a_stop_lets_go_of_whoever_waits(platform: Platform) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), JSON))
-def test_nothing_is_an_error(parent: client.Json) -> None:
-    assert isinstance(client.mapping(parent.get("a")), dict)
-    assert client.child(parent, "a") == client.mapping(parent.get("a"))
-    assert all(isinstance(each, dict) for each in client.children(parent, "a", 3))
-    number = client.integer(parent, "a")
+def test_nothing_is_an_error(parent: json_access.Json) -> None:
+    assert isinstance(json_access.mapping(parent.get("a")), dict)
+    assert json_access.child(parent, "a") == json_access.mapping(parent.get("a"))
+    assert all(isinstance(each, dict) for each in json_access.children(parent, "a", 3))
+    number = json_access.integer(parent, "a")
     assert number is None or abs(number) <= 1 << 63
-    found = client.text(parent, "a")
+    found = json_access.text(parent, "a")
     assert "\0" not in found
-    assert len(client.label(found).encode()) <= 4 * client.MAX_LABEL
-    assert "\n" not in client.label(found)
+    assert len(json_access.label(found).encode()) <= 4 * json_access.MAX_LABEL
+    assert "\n" not in json_access.label(found)
 
 
 @pytest.mark.parametrize(
@@ -560,16 +560,16 @@ def test_nothing_is_an_error(parent: client.Json) -> None:
     ],
 )
 def test_broken_texts_are_read_all_the_same(raw: bytes | str, value: object) -> None:
-    assert client.parse_json(raw) == value
+    assert json_access.parse_json(raw) == value
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[" * 100_000, "nul"])
 def test_what_is_no_json_says_so(raw: bytes | str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # it is all that is promised
-        client.parse_json(raw)
+        json_access.parse_json(raw)
 
 
 def test_names_stay_on_one_line_and_emoji_whole() -> None:
-    assert client.label(" A\n[b]\u202e\u200b👩‍👩‍👧 ") == "A (b) 👩‍👩‍👧"
-    assert client.is_blank(" \u200b")
-    assert not client.is_blank(" x")
+    assert json_access.label(" A\n[b]\u202e\u200b👩‍👩‍👧 ") == "A (b) 👩‍👩‍👧"
+    assert json_access.is_blank(" \u200b")
+    assert not json_access.is_blank(" x")

@@ -505,6 +505,8 @@ async def test_what_is_kept_already_is_not_kept_as_changed_by_hand_too(each_data
     assert await kinds(each_database) == [("bot", "two"), ("bot", "one")]
     await keep(kept, "other")
     assert await kinds(each_database) == [("hand", "other"), ("bot", "two"), ("bot", "one")]
+    await keep(kept, "other", "bot")  # the index heard of it first
+    assert await kinds(each_database) == [("bot", "other"), ("bot", "two"), ("bot", "one")]
 
 
 @pytest.mark.parametrize("kind", ["hand", "bot"])

@@ -21,8 +21,8 @@ from adapters.nextcloud_talk.inbound import (
 )
 from adapters.nextcloud_talk.rich import MAX_FILES, file_ref, render
 from bot.channel import MAX_REPLY_TEXT, Address, Foreign, Inbound, Media, ReplyTo
-from bot.channel.kit.client import parse_json
 from bot.channel.kit.intake import MAX_MISSED, newest_chats
+from bot.channel.kit.json_access import parse_json
 from tests.fakes.nextcloud import payload, record, shared
 from tests.odd import JSON
 

@@ -21,7 +21,7 @@ from adapters.telegram.inbound import (
     update_id,
 )
 from bot.channel import MAX_REPLY_TEXT, Foreign, Inbound, Media, ReplyTo
-from bot.channel.kit.client import MAX_LABEL
+from bot.channel.kit.json_access import MAX_LABEL
 from tests.fakes.telegram_rooms import mentions_in
 from tests.odd import ODD
 

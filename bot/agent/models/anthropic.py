@@ -32,7 +32,7 @@ from bot.agent.models.wire import (
     use_of,
     written_calls,
 )
-from bot.channel.kit.client import children, number, text
+from bot.channel.kit.json_access import children, number, text
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from yarl import URL
 from bot import errors
 from bot.agent.models import Request, Thoughts
 from bot.agent.models.wire import OPENING, load
-from bot.channel.kit.client import mapping
+from bot.channel.kit.json_access import mapping
 from bot.clock import DAY_MS
 from bot.config import ANTHROPIC, ServiceConfig, Thinking
 from bot.context.budget import Folding

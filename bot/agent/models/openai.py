@@ -29,7 +29,7 @@ from bot.agent.models.wire import (
     use_of,
     written_calls,
 )
-from bot.channel.kit.client import child, children, mapping
+from bot.channel.kit.json_access import child, children, mapping
 from bot.errors import ModelBadReply, ModelError, ModelNotFound, ModelRejected
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 

@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, Final, Literal, cast
 
 from bot.agent.models.wire import Json, arguments_in, call_of, load
-from bot.channel.kit.client import mapping
+from bot.channel.kit.json_access import mapping
 from bot.messages import ToolUse
 
 # Calls of tools that a model wrote as text, in whatever form. Pure.

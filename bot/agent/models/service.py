@@ -67,7 +67,7 @@ from bot.agent.models.capabilities import (
 from bot.agent.models.connection import DONE
 from bot.agent.models.wire import Json, ReplyReader, dump
 from bot.channel import reveal
-from bot.channel.kit.client import mapping
+from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
 from bot.config import ServiceConfig
 from bot.context import budget

@@ -24,7 +24,7 @@ from typing import Generic, NamedTuple, TypeVar
 import structlog
 
 from bot.channel import ChannelConfig, ChatType, Foreign, Inbound, Media
-from bot.channel.kit.client import parse_json
+from bot.channel.kit.json_access import parse_json
 from bot.channel.kit.supervisor import Stopped, Supervisor, pause
 from bot.channel.kit.text import units
 

@@ -17,7 +17,7 @@ import structlog
 from bot.agent.models import ToolSpec
 from bot.agent.tools import Tool, ToolContext
 from bot.backoff import Backoff, kept
-from bot.channel.kit.client import Json, child, children
+from bot.channel.kit.json_access import Json, child, children
 from bot.config import McpConfig
 from bot.errors import ToolError
 

@@ -28,7 +28,7 @@ from yarl import URL
 from bot.agent.tools import Parameters, Tool, ToolContext, Words
 from bot.agent.tools.web.fetch import Browser, WebFetch
 from bot.channel import reveal
-from bot.channel.kit.client import mapping, text
+from bot.channel.kit.json_access import mapping, text
 from bot.config import WebConfig
 from bot.errors import ConfigError, PoolFull, ToolError
 from bot.files.opener import FileReader
