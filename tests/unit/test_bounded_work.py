@@ -61,7 +61,6 @@ SHORT = {
     "bot.importing.openclaw.people._FILE": 255,  # the name of a file
     "bot.sessions.erasing._FROM": 600,  # a line of ours, with a name of at most MAX_QUOTE
     "bot.importing.openclaw.transcripts._FILE": 255,
-    "bot.memory.index.shared_rows.tables": 500,  # our own SQL
     "bot.memory.night.rules._TABLE": 300,  # MOST_SLOTS
     "bot.storage.schema._DEMANDS": 500,  # our own SQL
 }
