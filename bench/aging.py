@@ -19,8 +19,8 @@ from pathlib import Path
 from bench import facts, quiet
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
+from bot.memory.note_store import FolderNotes
 
 SHARES = (0.0, 0.05, 0.1, 0.2)
 NOW = int(datetime(2026, 11, 21, tzinfo=UTC).timestamp() * 1000)

@@ -20,8 +20,8 @@ from bench import quiet, sized
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
+from bot.memory.note_store import FolderNotes
 
 FIRST_DAY = date(2024, 1, 1)
 MODES: Mapping[str, Mapping[str, Any]] = {

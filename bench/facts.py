@@ -22,8 +22,8 @@ from bench.sized import parsed
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
+from bot.memory.note_store import FolderNotes
 
 FACTS = Path(__file__).parent / "data" / "facts.tsv"
 FIRST_DAY = date(2025, 1, 1)

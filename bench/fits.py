@@ -21,8 +21,8 @@ from bench import quiet, sized
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed, ranking
-from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
+from bot.memory.note_store import FolderNotes
 
 BOUNDS = (0.15, 0.2, 0.225, 0.25, 0.275, 0.3, 0.35, 0.4)
 LEFT_OUT = 3  # times as many passages are asked for as are shown, as the page does

@@ -31,9 +31,8 @@ from bot.agent.tools import ToolContext
 from bot.context import sentences, wishes
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import markdown
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.messages import Message, Text, ToolResult, ToolUse, Whose
 from bot.upkeep.flush import Flusher, FlushRequest
 from tests.fakes.brain import added

@@ -34,9 +34,9 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
 from bot.memory.listing import asks_for_many
+from bot.memory.note_store import FolderNotes
 
 TOP = 6
 MORE = 12  # results, of a second search

@@ -30,11 +30,11 @@ from bench import quiet
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
 from bot.memory.embed.multilingual import DIMS
 from bot.memory.index import MemoryIndex, queries
 from bot.memory.index.queries import FileReader
+from bot.memory.note_store import FolderNotes
 from bot.memory.ranking import Request
 from bot.testing import HashEmbedder
 
@@ -155,7 +155,7 @@ async def _recall(embedder: Embedder, folder: Path, questions: Sequence[str]) ->
     ):
         if live is None:
             raise SystemExit("there is no index")
-        rows = queries.run(connection, queries.tables(live, "SELECT id, vectors FROM chunks@"))
+        rows = queries.run(connection, "SELECT id, vectors FROM memory_chunks")
         packed = [(int(row[0]), bytes(row[1])) for row in rows if row[1]]
         for at, question in enumerate(questions):
             vector = wanted[at : at + 1]

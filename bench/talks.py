@@ -25,8 +25,8 @@ from typing import Any
 from bench import quiet
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
 from bot.memory.index import Hit, MemoryIndex
+from bot.memory.note_store import FolderNotes
 
 DATA = Path(__file__).parent / "data"
 LANGUAGES = ("en", "zh")

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import structlog
 from structlog.contextvars import get_contextvars
 
-from bot import fencing
+from bot import fencing, money
 from bot.agent.models import Purpose
 from bot.agent.session_cache import SessionCache
 from bot.channel import Address, OutboundKind
@@ -26,10 +26,8 @@ from bot.delivery import outbox
 from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
 from bot.errors import StorageError
-from bot.money import counts
-from bot.money.counts import Spent, spent_of
-from bot.money.limits import BillingAccount
-from bot.sessions import store, unsaved
+from bot.money import BillingAccount, Spent, spent_of
+from bot.sessions import compactions, store
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Place, Session, StartedBy, TurnCounts
@@ -113,7 +111,7 @@ class UnitOfWork:
     def _leave(self, session: Session) -> None:
         self.ended.append(session)
         if session.turns:
-            unsaved.mark(self.tx, session.id, self.now)
+            compactions.mark(self.tx, session.id, self.now)
 
     def append(
         self, session_id: str, news: Sequence[NewEntry], counted: TurnCounts | None = None
@@ -125,7 +123,7 @@ class UnitOfWork:
 
     def count(self, spent: Iterable[Spent]) -> None:
         """Count what models used, together with what it was used for."""
-        self.spent += [each for each in spent if counts.add(self.tx, each, self.now)]
+        self.spent += [each for each in spent if money.add(self.tx, each, self.now)]
 
     def say(
         self,

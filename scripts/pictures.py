@@ -19,11 +19,11 @@ from PIL import Image
 from playwright.async_api import Page, async_playwright
 
 from adapters.web import plugin
+from bot import money
 from bot.agent.models import Usage
 from bot.app import App, Parts
 from bot.clock import DAY_MS, system_clock
-from bot.money import counts
-from bot.money.counts import Spent
+from bot.money import Spent
 from bot.settings import config_model
 from bot.storage import Transaction
 from bot.storage.sqlite import SqliteDatabase
@@ -129,7 +129,7 @@ async def _fill(folder: Path) -> None:
                 much = (day * 7 + number * 5) % 11 + 2
                 for place, model in enumerate(MODELS):
                     usage = Usage(900 * much, 60 * much, 4_000 * much * (2 - place), 200)
-                    counts.add(tx, Spent(person, "", model, "chat", usage), at)
+                    money.add(tx, Spent(person, "", model, "chat", usage), at)
                 for each in range(much):
                     took = 900 + each * 350 + (day * 113) % 700
                     tx.execute(

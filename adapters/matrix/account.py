@@ -35,14 +35,7 @@ from bot.channel import (
 )
 from bot.channel.kit import accounts
 from bot.channel.kit.client import session
-from bot.channel.kit.json_access import (
-    Json,
-    child,
-    integer,
-    label,
-    text,
-    texts,
-)
+from bot.channel.kit.json_access import Json, child, integer, label, text, texts
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import ChannelError, SendLater, SendRefused, SendTransient, SendUnreachable
 

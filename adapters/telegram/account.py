@@ -25,8 +25,8 @@ from adapters.telegram.updates import Updates
 from bot.channel import Address, Command, Engine, Health, Media, Piece, reveal
 from bot.channel.kit import accounts
 from bot.channel.kit.client import download
+from bot.channel.kit.intake import Patience
 from bot.channel.kit.json_access import integer, mapping, text
-from bot.channel.kit.reassembly import Patience
 from bot.channel.kit.supervisor import Supervisor
 from bot.errors import SendLater, SendRefused, StorageError
 

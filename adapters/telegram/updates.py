@@ -33,9 +33,9 @@ from adapters.telegram.inbound import (
 from adapters.telegram.message import chat_id
 from adapters.telegram.send import Sender
 from bot.channel import Address, Inbound
-from bot.channel.kit import reassembly
+from bot.channel.kit import intake
+from bot.channel.kit.intake import Part, Patience, Reassembly, append_or_merge
 from bot.channel.kit.json_access import mapping
-from bot.channel.kit.reassembly import Part, Patience, Reassembly, append_or_merge
 from bot.channel.kit.supervisor import Stopped, Supervisor
 from bot.errors import ChannelError, StorageError
 
@@ -104,7 +104,7 @@ class Presses:
         return True
 
 
-Pending = reassembly.Pending[Press | Moved | Reactions]
+Pending = intake.Pending[Press | Moved | Reactions]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Final, Literal
 from bot import i18n
 from bot.agent.models import Model, Reply, Request, TextDelta, Window
 from bot.agent.turn import TOKENS
-from bot.context import quoting, sentences, wishes, wording
+from bot.context import quoting, sentences, wishes
 from bot.context.quoting import clipped
 from bot.context.sentences import folded, phrases
 from bot.errors import ModelRejected
@@ -35,10 +35,10 @@ from bot.messages import (
     ToolUse,
 )
 from bot.sessions import due_time, recurrence
-from bot.sessions.agenda import Change
 from bot.sessions.due_time import Every, Next, Problem, When
 from bot.sessions.recurrence import Series, described
 from bot.sessions.reminders import MAX_TEXT
+from bot.sessions.repeats import Change
 from bot.storage import fulltext
 
 # What the offline model understands of a message: keep, remind, find. Pure.
@@ -514,7 +514,7 @@ def _line(request: Request, quote: Quote, line: str) -> str:
 
 def best_lines(question: str, quotes: Sequence[Quote]) -> list[tuple[Quote, str]]:
     """The lines that may answer a question, best first, each once: a note before the same talk."""
-    asked, is_cjk = wording.terms(question), _is_cjk(question)
+    asked, is_cjk = sentences.terms(question), _is_cjk(question)
     is_of_time = any(quote.of_time for quote in quotes)
     found: list[tuple[float, Quote, str]] = []
     keys: list[str] = []
@@ -547,7 +547,7 @@ def _scored(quote: Quote, asked: frozenset[str]) -> Iterator[tuple[str, float]]:
     for number, line in enumerate(lines):
         if not markdown.normal(line) or (line.startswith("#") and not quote.by):
             continue
-        share = wording.shared(asked, line) / max(1, len(asked))
+        share = sentences.shared(asked, line) / max(1, len(asked))
         if len(known) == len(lines):
             words, near = known[number]
             score, least = near + BY_WORDS * words, NEAR

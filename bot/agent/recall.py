@@ -20,18 +20,17 @@ from typing import Concatenate, ParamSpec, TypeVar
 import structlog
 
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, newest, parted, quote
-from bot.agent.transcript import origins_of
 from bot.clock import to_the_minute
 from bot.config import MemoryConfig, Settings
-from bot.context import sentences, tokens, wishes
+from bot.context import budget, sentences, wishes
+from bot.context.history import origins_of
 from bot.context.quoting import recap
 from bot.errors import ConfidantError
 from bot.identity.view import TALK, MemoryView
 from bot.memory import claims, markdown
 from bot.memory.claims import FADED, Aging
-from bot.memory.files import SpaceFiles
 from bot.memory.listing import is_first_person
-from bot.memory.notes import day_note
+from bot.memory.notes import SpaceFiles, day_note
 from bot.memory.search import Hit, Searcher
 from bot.memory.uses import Uses
 from bot.messages import (
@@ -46,10 +45,10 @@ from bot.messages import (
     excerpt,
     mixture,
 )
-from bot.sessions import compactions, entries, search, store
+from bot.sessions import browsing, compactions, entries, store
+from bot.sessions.browsing import Passage
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import Entry
-from bot.sessions.search import Passage
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
 
@@ -250,9 +249,9 @@ class Recaller:
         config, share = self._settings.now.memory, shown.window // SHARE
         if shown.texts:
             most = SHORT_TOKENS if shown.short else TOKENS
-            share = min(most, shown.window // SMALL) * tokens.CHARACTERS_PER_TOKEN
+            share = min(most, shown.window // SMALL) * budget.CHARACTERS_PER_TOKEN
         elif shown.short:
-            share = min(share, SHORT_TOKENS * tokens.CHARACTERS_PER_TOKEN)
+            share = min(share, SHORT_TOKENS * budget.CHARACTERS_PER_TOKEN)
         room = min(config.max_injected_chars, share)
         if not view.space or room <= len(OPENING) + len(_CLOSING):
             return None
@@ -373,7 +372,7 @@ class Recaller:
         terms, zone = words.split(), turn.now.tzinfo or UTC
 
         def work(tx: Transaction) -> list[Find]:
-            found = search.passages(tx, turn.view, words, MAX_SAID, beside=turn.session.id)
+            found = browsing.passages(tx, turn.view, words, MAX_SAID, beside=turn.session.id)
             return [_of_talk(each, terms, zone) for each in found]
 
         return await self._database.read(work)
@@ -417,7 +416,7 @@ class Recaller:
             notes, _ = await self._search(turn, words, room, only_notes=True)
             hits = [*notes, *hits]
         ids = [hit.path for hit in hits if not is_file(hit)]
-        said = await self._database.read(lambda tx: search.by_id(tx, ids)) if ids else []
+        said = await self._database.read(lambda tx: browsing.by_id(tx, ids)) if ids else []
         origins = {entry.id: origins_of(entry.content) for entry in said}
         hits = [hit for hit in hits if is_file(hit) or hit.path in origins]  # that are in sight
         own = {entry.id for entry in said if entry.role == "assistant"}
@@ -470,7 +469,7 @@ def _said_before(tx: Transaction, key: str, previous: str) -> tuple[Compaction |
             break
         compaction = compactions.current(tx, session)
         first = compaction.first_kept if compaction is not None else ""
-        gone = search.forgotten(tx, session.id, since=session.first_seq)
+        gone = browsing.forgotten(tx, session.id, since=session.first_seq)
         messages = store.messages(tx, session.id, MAX_MESSAGES, first, since=session.first_seq)
         said = [entry for entry in messages if entry.id not in gone]
         if said or session.previous is None:
@@ -545,12 +544,12 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             score -= BY_BOT * find.is_own
             lines.append((score, at, number, line))
     chosen: list[tuple[int, int, str]] = []
-    left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    left = room - budget.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
     told: set[int] = set()
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
-        cost = tokens.weight(finds[at].dated(line)) + len("> \n")
+        cost = budget.weight(finds[at].dated(line)) + len("> \n")
         if at not in told:
-            cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
+            cost += budget.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
         if cost <= left:
             left -= cost
             told.add(at)
@@ -561,7 +560,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             for at, of in groupby(sorted(chosen), key=lambda line: line[0])
         ]
         note = _note(head, newest_first(some))
-        if tokens.weight(note.text) <= room:  # where one stands may be told more than once
+        if budget.weight(note.text) <= room:  # where one stands may be told more than once
             return note
         chosen.pop()
     return _nothing(is_whole=found.is_whole)

@@ -31,8 +31,7 @@ from bot.channel.config import (
     check_patterns,
     reveal,
 )
-from bot.channel.contract import Channel, Engine, Finding, Level, Repair, Trial
-from bot.channel.values import (
+from bot.channel.contract import (
     DEFAULT_ACCOUNT,
     MAX_REPLY_TEXT,
     MOST_UPLOAD,
@@ -44,8 +43,11 @@ from bot.channel.values import (
     Attachment,
     Button,
     Capabilities,
+    Channel,
     ChatType,
     Command,
+    Engine,
+    Finding,
     Foreign,
     ForeignKind,
     Health,
@@ -53,13 +55,16 @@ from bot.channel.values import (
     HistoryItem,
     Inbound,
     LengthUnit,
+    Level,
     Media,
     ModelChoice,
     Outbound,
     OutboundKind,
     Piece,
     Reaction,
+    Repair,
     ReplyTo,
+    Trial,
 )
 from bot.invocation import confidant, installing
 

@@ -20,9 +20,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from bot.channel.contract import Channel
-from bot.channel.values import DEFAULT_ACCOUNT
-from bot.net import proxy
+from bot.channel.contract import DEFAULT_ACCOUNT, Channel
+from bot.net import addresses
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
@@ -37,7 +36,7 @@ PROXY_HELP = (
 def _is_proxy(written: SecretStr) -> SecretStr:
     """Refuse what is no proxy; a ValueError that does not repeat it."""
     if written.get_secret_value().strip():
-        proxy.parse(written.get_secret_value())
+        addresses.parse(written.get_secret_value())
     return written
 
 

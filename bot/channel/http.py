@@ -24,7 +24,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from bot.channel.values import PAGE_OWNER
+from bot.channel.contract import PAGE_OWNER
 
 log = structlog.stdlib.get_logger(__name__)
 

@@ -24,7 +24,7 @@ from bot.clock import system_clock
 from bot.config import Config
 from bot.errors import ArchiveError, ConfigError
 from bot.portability import backup as making
-from bot.portability import places, swap
+from bot.portability import places, restore
 from bot.portability import restore as restoring
 from bot.portability.archive import WORKSPACE
 from bot.portability.move import Advance, Move, Moved, MoveStep
@@ -325,7 +325,7 @@ def _check(archive: Path, config: Path | None, words: Path | None, *, quiet: boo
 def _finish(config: Path | None) -> None:
     """Complete a restore that was interrupted."""
     folder = load(config, quiet=True).config.storage.folder
-    aside = swap.finish(folder)
+    aside = restore.finish(folder)
     kept = f" The previous contents are kept in {aside}." if aside is not None else ""
     typer.echo(f"The restore is complete.{kept}")
 

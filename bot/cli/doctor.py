@@ -27,7 +27,7 @@ from bot.i18n import language_of
 from bot.settings import Loaded
 from bot.settings.loader import ENV_FILE
 from bot.unicode import harmless
-from bot.views.findings import named, told
+from bot.views.outcomes import named, told
 
 WELL, WRONG, BLIND = 0, 1, 2
 """Exit statuses: no errors (maybe warnings), errors, could not check."""

@@ -39,7 +39,7 @@ from bot.memory.memory import (
 )
 from bot.memory.note_store import NoteStore
 from bot.memory.search import Findings
-from bot.sessions.search import by_id
+from bot.sessions.browsing import by_id
 from bot.settings import Loaded
 from bot.storage import Transaction
 from bot.storage.files import DataDirLock

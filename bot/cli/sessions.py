@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from bot import money
 from bot.cli.common import counted, load, local_time, reading
 from bot.cli.main import ConfigOption, JsonOption
 from bot.clock import system_clock
@@ -22,8 +23,7 @@ from bot.i18n import text
 from bot.identity.conversation import local_zone
 from bot.identity.routing import OWNER
 from bot.invocation import confidant
-from bot.money import KEPT_DAYS, Heading, counts
-from bot.money.counts import COLUMNS, Prices, UsageLine
+from bot.money import COLUMNS, KEPT_DAYS, Heading, Prices, UsageLine
 from bot.sessions import browsing, entries, repeats, store
 from bot.sessions import reminders as once
 from bot.sessions.entries import Entry
@@ -281,7 +281,7 @@ def show_usage(
     headings = ALL if by is None else (by,)
     found = reading(loaded, lambda tx: asked.look(tx, zone, now, days)).lines
     if as_json:
-        plain = {f"by_{name}": [counts.plain(line) for line in found[name]] for name in headings}
+        plain = {f"by_{name}": [money.plain(line) for line in found[name]] for name in headings}
         typer.echo(orjson.dumps(plain, option=orjson.OPT_INDENT_2).decode())
         return
     if not found[headings[0]]:
@@ -291,15 +291,15 @@ def show_usage(
     for name in headings:
         console.print(_usage_table(name, found[name]))
     typer.echo(
-        f"Prices: [prices.models], else the list of {counts.PRICES_LOOKED_UP}, in US dollars."
+        f"Prices: [prices.models], else the list of {money.PRICES_LOOKED_UP}, in US dollars."
     )
-    if unpriced := counts.total(found[headings[0]]).bill.unpriced:
+    if unpriced := money.total(found[headings[0]]).bill.unpriced:
         typer.echo(harmless(text("en", "usage.unpriced", models=", ".join(unpriced))))
 
 
 def _usage_table(by: Heading, lines: Sequence[UsageLine]) -> Table:
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, show_footer=True)
-    total = counts.total(lines)
+    total = money.total(lines)
     table.add_column(by, overflow="fold", footer=text("en", "usage.total"))
     for name, number in zip(COLUMNS, _cells(total), strict=True):
         table.add_column(text("en", f"usage.{name}"), justify="right", footer=number)
@@ -309,4 +309,4 @@ def _usage_table(by: Heading, lines: Sequence[UsageLine]) -> Table:
 
 
 def _cells(line: UsageLine) -> tuple[str, ...]:
-    return (*map(grouped, line.numbers), counts.cost_in_words("en", line))
+    return (*map(grouped, line.numbers), money.cost_in_words("en", line))

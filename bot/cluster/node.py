@@ -30,11 +30,11 @@ from bot.cluster.signals import Hearing, InlineEvent, NodeSignals, Notification
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
-from bot.sessions import artifacts, compactions
-from bot.storage import Database, months, postgres_link
-from bot.storage.months import Dropped
+from bot.sessions import compactions, tool_calls
+from bot.storage import Database, postgres_link, postgres_schema
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import PREPARED_AFTER, once, place_of, when_there
+from bot.storage.postgres_schema import Dropped
 from bot.storage.records import must_be_whole
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
@@ -465,7 +465,7 @@ class Node:
 #
 # Every node sees to it and the server lets one at a time, in transactions of their own: making
 # and dropping tables is nothing that others should wait or collide for. What the months are, and
-# which may go, is decided by the server and its clock (`bot.storage.months`).
+# which may go, is decided by the server and its clock (`bot.storage.postgres_schema`).
 
 FIRST_SECONDS = 30.0  # a start has better things to do
 ROUND_SECONDS = 3600.0
@@ -515,13 +515,13 @@ class Retention:
         Raises:
             StorageError: a table is in use, or something is refused; what was done so far stays.
         """
-        if made := await asyncio.to_thread(once, self._url, months.see_to):
+        if made := await asyncio.to_thread(once, self._url, postgres_schema.see_to):
             log.info("retention.made", months=made)
         kept = self._kept
         if self._told[0] != self._wish:
             self._told = (self._wish, set())
         told = self._told[1]
-        due = await self._database.read(lambda tx: months.due(tx, kept))
+        due = await self._database.read(lambda tx: postgres_schema.due(tx, kept))
         if set(due) - told:
             told.update(due)
             log.warning("retention.due", months=due, keep_months=kept, seconds=NOTICE_SECONDS)
@@ -537,19 +537,19 @@ class Retention:
         return ROUND_SECONDS
 
     async def _drop(self, kept: int) -> Dropped | None:
-        return await asyncio.to_thread(once, self._url, lambda tx: months.drop(tx, kept))
+        return await asyncio.to_thread(once, self._url, lambda tx: postgres_schema.drop(tx, kept))
 
     async def _clear(self) -> None:
         """Remove what is large and belongs to months that are gone, some at a time."""
-        last = await self._database.read(months.last_dropped)
+        last = await self._database.read(postgres_schema.last_dropped)
         if last <= self._cleared:
             return
-        before = months.end_of(last)
+        before = postgres_schema.end_of(last)
         ids, names = await self._database.read(
-            lambda tx: (artifacts.before(tx, before), compactions.before(tx, before))
+            lambda tx: (tool_calls.before(tx, before), compactions.before(tx, before))
         )
         for at in range(0, len(ids), SLICE):
-            await self._database.write(partial(artifacts.remove, ids=ids[at : at + SLICE]))
+            await self._database.write(partial(tool_calls.remove, ids=ids[at : at + SLICE]))
         for at in range(0, len(names), SLICE):
             await self._database.write(partial(compactions.drop_old, names=names[at : at + SLICE]))
         self._cleared = last

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
+from bot import money
 from bot.agent.models import ToolSpec
 from bot.agent.models.registry import Models
-from bot.agent.models.speed import Speed
+from bot.agent.models.service import Speed
 from bot.agent.session_cache import Prefixes, is_short, name_of
 from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox
@@ -22,12 +23,10 @@ from bot.i18n import catalog, text
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.access import Permission
 from bot.memory.night import record
-from bot.money import counts, limits
-from bot.money.counts import Bill
-from bot.money.limits import LimitReached, unsummarised
-from bot.sessions import approvals, search, store, unsaved
-from bot.sessions.approvals import Question
+from bot.money import Bill, LimitReached, unsummarised
+from bot.sessions import browsing, compactions, store, tool_calls
 from bot.sessions.store import Session
+from bot.sessions.tool_calls import Question
 from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import active_session, resets
@@ -232,7 +231,7 @@ class InfoCommands:
 
 def last_save(call: Call, unit: UnitOfWork) -> str:
     """Say when a conversation was last saved to the caller's memory, and where."""
-    found = search.last_save(unit.tx, call.view)
+    found = browsing.last_save(unit.tx, call.view)
     if found is None:
         return call.text("memory.never_saved")
     at, where = found
@@ -243,7 +242,7 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
     """Lines about conversations that could not be saved yet, and about a failed night."""
-    found = unsaved.failing(unit.tx, search.keys_of(unit.tx, call.view))
+    found = compactions.failing(unit.tx, browsing.keys_of(unit.tx, call.view))
     lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
     if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
         because = call.text(f"unsaved.why.{why}")
@@ -301,8 +300,8 @@ class UsageCommands:
                 lines.append(_said(call, "session", when=when, place=session.channel, what=what))
         if used.others:
             lines.append(_said(call, "others", count=used.others))
-        lines += [f"- {limits.line(call.language, each, zone)}" for each in used.limits]
-        lines.append(_said(call, "how", date=counts.PRICES_LOOKED_UP))
+        lines += [f"- {money.line(call.language, each, zone)}" for each in used.limits]
+        lines.append(_said(call, "how", date=money.PRICES_LOOKED_UP))
         if call.conversation.is_owner:
             lines.append(_said(call, "everybody"))
         return lines
@@ -337,7 +336,7 @@ def _what(call: Call, bill: Bill) -> str:
     if bill.unpriced and not bill.usd:
         return _said(call, "unpriced", what=tokens, models=some)
     key = "priced_in_part" if bill.unpriced else "priced"
-    return _said(call, key, what=tokens, usd=counts.shown_price(bill.usd), models=some)
+    return _said(call, key, what=tokens, usd=money.shown_price(bill.usd), models=some)
 
 
 def _said(call: Call, key: str, **values: object) -> str:
@@ -456,7 +455,7 @@ class ApprovalCommands:
             use = call_of(unit.tx, found)
             if use is None:
                 return CommandAnswer(call.text("approval.closed"))
-            approvals.answer(unit.tx, found, call.now, is_allowed=is_allowed)
+            tool_calls.answer(unit.tx, found, call.now, is_allowed=is_allowed)
             said = "allowed" if is_allowed else "denied"
             return CommandAnswer(
                 call.text(f"approval.{said}", tool=use.name),
@@ -468,14 +467,14 @@ class ApprovalCommands:
 
 
 def _question(
-    tx: Transaction, call: Call, session: Session, asker: approvals.Asker
+    tx: Transaction, call: Call, session: Session, asker: tool_calls.Asker
 ) -> Question | str:
     """The question that is being answered, or the key of the reason why there is none."""
     id_ = call.rest.strip().lower()
     if not id_:
-        waiting = approvals.open_in(tx, session.id, asker, call.now)
+        waiting = tool_calls.open_in(tx, session.id, asker, call.now)
         return waiting[0] if len(waiting) == 1 else f"approval.{'which' if waiting else 'none'}"
-    found = approvals.of_id(tx, id_)
+    found = tool_calls.of_id(tx, id_)
     if found is None or found.session_id != session.id:
         return "approval.closed"
     if found.asker != asker:

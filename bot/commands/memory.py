@@ -10,13 +10,13 @@ from functools import partial
 
 from bot.agent.tools import ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryWrite
-from bot.agent.transcript import message_of
 from bot.agent.turn import confirmation
 from bot.channel import Button
 from bot.clock import moment
 from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.info import last_save
 from bot.context import sentences
+from bot.context.history import message_of
 from bot.delivery.outbox import Extra
 from bot.errors import NotVisible, ToolError
 from bot.identity import MANY
@@ -26,7 +26,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
 from bot.messages import Quote
-from bot.sessions import erasing, forgetting, search, store, unsaved
+from bot.sessions import browsing, compactions, erasing, forgetting, store
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
@@ -333,7 +333,7 @@ class MemoryCommands:
             quotes = (
                 []
                 if call.is_direct and is_others
-                else seen(call.view, search.quotes_of_reply(unit.tx, session))
+                else seen(call.view, browsing.quotes_of_reply(unit.tx, session))
             )
             if not quotes:
                 return CommandAnswer(call.text("memory.sources_none"))
@@ -349,8 +349,8 @@ class MemoryCommands:
         """Try again to save the conversations that could not be saved."""
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
-            keys = search.keys_of(unit.tx, call.view)
-            count = unsaved.again(unit.tx, keys, call.now)
+            keys = browsing.keys_of(unit.tx, call.view)
+            count = compactions.again(unit.tx, keys, call.now)
             return CommandAnswer(call.text("unsaved.trying" if count else "unsaved.none"))
 
         return apply
@@ -444,7 +444,7 @@ def _own_message(tx: Transaction, call: Call, id_: str) -> Entry | None:
     session = None if entry is None else store.get(tx, entry.session_id)
     if entry is None or session is None or (entry.kind, entry.role) != ("message", "user"):
         return None
-    if session.key != call.place.key or entry.id in search.forgotten(tx, session.id):
+    if session.key != call.place.key or entry.id in browsing.forgotten(tx, session.id):
         return None
     if call.is_direct:
         is_own = session.person == call.person and session.sender != MANY

@@ -14,11 +14,10 @@ from bot.commands.base import Apply, Call, CommandAnswer, command, saying
 from bot.commands.link import may_manage
 from bot.delivery.outbox import Extra
 from bot.sessions import due_time, reminders, repeats, zones
-from bot.sessions.agenda import Agenda, Change
 from bot.sessions.due_time import Every, Next, Problem, When, shown
 from bot.sessions.recurrence import MIN_TASK_MINUTES, described
 from bot.sessions.reminders import MAX_TEXT, MAX_WAITING, NEVER, ReplyTarget
-from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind, Repeat
+from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Agenda, Change, Kind, Repeat
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 

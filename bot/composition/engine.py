@@ -20,9 +20,8 @@ from bot.agent.tools.mcp.servers import McpServers
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, MemorySearch, TranscriptSearch
-from bot.agent.tools.send_file import SendFile
+from bot.agent.tools.sending import SendFile, WriteElsewhere
 from bot.agent.tools.toolbox import ArtifactGet, Toolbox, ToolPlugins
-from bot.agent.tools.write_elsewhere import WriteElsewhere
 from bot.commands.commander import Commander, handlers, menu
 from bot.commands.conversation import ConversationCommands, ModelChoices
 from bot.commands.info import (
@@ -37,8 +36,8 @@ from bot.commands.memory import MemoryCommands, NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import ProgramCore
 from bot.config import OFFLINE
-from bot.context import tokens
-from bot.delivery.live import LiveSigns
+from bot.context import budget
+from bot.delivery.delivery import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
 from bot.files.opener import FileReader, Limits, Opener
@@ -59,11 +58,10 @@ from bot.identity.routing import channels_of
 from bot.memory.memory import Forgetter, Lookup, Memory
 from bot.memory.search import Searcher
 from bot.memory.versions import Versions
-from bot.money.counts import Prices, measure
-from bot.money.limits import RUNNING, Allowance
+from bot.money import RUNNING, Allowance, Prices, measure
 from bot.push.pusher import Pusher
-from bot.sessions.artifacts import ArtifactStore
-from bot.sessions.search import TranscriptIndex
+from bot.sessions.browsing import TranscriptIndex
+from bot.sessions.tool_calls import ArtifactStore
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi
 from bot.storage import records
@@ -77,8 +75,7 @@ from bot.upkeep.heartbeat import Heartbeats
 from bot.upkeep.nights import Nights
 from bot.upkeep.notices import NoticeSweep
 from bot.upkeep.resets import Sweeper
-from bot.upkeep.summary import Summariser
-from bot.upkeep.titles import Titles
+from bot.upkeep.summary import Summariser, Titles
 from bot.upkeep.upkeep import Upkeep
 from bot.views.usage import UsageViews
 
@@ -416,8 +413,8 @@ def _turn_runner(
 async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
     """How much models take at once, with what was learned before."""
     tokenizer = core.settings.now.context.tokenizer
-    counter = await asyncio.to_thread(tokens.counter, tokenizer)
-    if tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
+    counter = await asyncio.to_thread(budget.counter, tokenizer)
+    if tokenizer == "tiktoken" and counter.name == budget.ESTIMATE:
         log.warning("tokens.no_ranks", counts=counter.name)
     limits = LimitsResolver(core.settings, models, kept, counter)
     await limits.load()

@@ -10,22 +10,18 @@ from bot import housekeeping
 from bot.channel import reveal
 from bot.composition.core import ProgramCore
 from bot.composition.engine import Agent, Engine
-from bot.dashboard.backups import BackupPages
 from bot.dashboard.browsers import LOOK_SECONDS, Browsers
-from bot.dashboard.channels import ChannelPages
+from bot.dashboard.channels import ChannelPages, ScopePages
 from bot.dashboard.conversations import ConversationPages
-from bot.dashboard.logins import AccountPages, LoginPages, Passwords, ProgramPages
 from bot.dashboard.mcp import McpPages
-from bot.dashboard.memory.browsing import MemoryBrowser
+from bot.dashboard.memory.browsing import MemoryBrowser, MemorySources
 from bot.dashboard.memory.editing import MemoryEditor
 from bot.dashboard.memory.forgetting import MemoryConfirming, MemoryForgetting, MemoryNight
-from bot.dashboard.memory.sources import MemorySources
-from bot.dashboard.overview import ContextPages, OverviewPages
+from bot.dashboard.overview import BackupPages, ContextPages, OverviewPages
 from bot.dashboard.pages import WayPages
-from bot.dashboard.people import PeoplePages
+from bot.dashboard.people import AccountPages, LoginPages, Passwords, PeoplePages, ProgramPages
 from bot.dashboard.push import PushLogins, PushPages
 from bot.dashboard.reminders import ReminderPages
-from bot.dashboard.scope import ScopePages
 from bot.dashboard.server import DashboardServer, HasRoutes, MemoryPages
 from bot.dashboard.settings.pages import SettingsPages
 from bot.dashboard.settings.start import StartPages

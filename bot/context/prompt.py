@@ -14,7 +14,7 @@ from unicodedata import category
 
 from bot.channel import MAX_REPLY_TEXT, Foreign, Heard, Inbound, Media, ReplyTo
 from bot.clock import moment
-from bot.context import tokens
+from bot.context.budget import estimate
 from bot.messages import Message, Picture, Text
 
 MAX_QUOTE = 1_000  # characters of a quoted message
@@ -348,11 +348,11 @@ def assemble_persona(files: Sequence[PersonaFile], budget: int, *, short: bool =
         if not sections:
             return Persona()
         text = "\n\n".join([_INTRO, *(section for _, section in sections)])
-        if cap <= least or tokens.estimate(text) <= budget:
+        if cap <= least or estimate(text) <= budget:
             break
         cap = max(least, int(cap * 0.8) if short else cap // 2)
     own, remembered = (
-        tuple((f.name, tokens.estimate(section)) for f, section in sections if f.remembered is told)
+        tuple((f.name, estimate(section)) for f, section in sections if f.remembered is told)
         for told in (False, True)
     )
     return Persona(text, own, remembered)

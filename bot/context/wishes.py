@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from bot.context import sentences, wording
+from bot.context import sentences
 from bot.context.sentences import NAMED, Kind, folded, phrases, requests
-from bot.sessions import time_phrases
+from bot.sessions import due_time
 
 MOST: Final = 5  # wishes of one message
 TAIL: Final = 120  # characters of a sentence in which the phrase at its end is looked for
@@ -121,7 +121,7 @@ def stated(message: str) -> str:
         for each in every
         if not (each.asks or each.kept is not None or each.reminder is not None)
     )
-    return kept if len(kept) <= STATED and len(wording.stems(kept)) >= CONTENT else ""
+    return kept if len(kept) <= STATED and len(sentences.stems(kept)) >= CONTENT else ""
 
 
 class _Sentence:
@@ -161,7 +161,7 @@ class _Sentence:
             return self._rest.strip(_AROUND)
         if phrases().remind.search(self._small):  # "tomorrow at 9, please remind me to …"
             said = self.text[phrases().opened(self._small) :]
-            end = time_phrases.beginning(said)
+            end = due_time.beginning(said)
             then = said[end:].lstrip(_AROUND)
             kind, rest = _head(then, folded(then)) if end else (None, "")
             if kind == "remind":
@@ -187,6 +187,6 @@ def _head(sentence: str, small: str) -> tuple[Kind | None, str]:
         if by is not None:
             rest = sentence[best:].lstrip(_AROUND)
             # "remind me of you" asks for nothing, and "remind me of the party at 6pm" does.
-            is_timed = kind == "remind" and time_phrases.find(rest) is not None
+            is_timed = kind == "remind" and due_time.find(rest) is not None
             return (kind, rest) if is_timed or not by.never.match(folded(rest)) else (None, "")
     return None, ""

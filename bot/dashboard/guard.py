@@ -1,7 +1,7 @@
 """Access to pages: one middleware in front of every page, and the headers behind it.
 
 Whoever is let in is a `Visitor`: the owner, or somebody the owner let in, who may use what is
-shared (`bot.channel.values`) and nothing else.
+shared (`bot.channel.contract`) and nothing else.
 
 Without a token only this machine may look, by a loopback name: a page elsewhere that points its own
 name at 127.0.0.1 (DNS rebinding) is refused. With a token everything but health and login needs it.

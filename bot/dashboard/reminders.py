@@ -18,11 +18,10 @@ from bot.clock import moment
 from bot.dashboard.pages import Pages, Visit, in_menu, route, see
 from bot.i18n import text
 from bot.sessions import due_time, reminders, repeats
-from bot.sessions.agenda import Agenda, Change, changes_of, id_of
 from bot.sessions.due_time import Every, Problem
 from bot.sessions.recurrence import MIN_TASK_MINUTES
 from bot.sessions.reminders import MAX_AHEAD, MAX_TEXT, Reminder
-from bot.sessions.repeats import PastReminder, Repeat
+from bot.sessions.repeats import Agenda, Change, PastReminder, Repeat, changes_of, id_of
 from bot.storage import Database, Transaction
 
 PAGE, CHANGE, EDIT = "/reminders", "/reminders/change", "/reminders/edit"

@@ -29,7 +29,7 @@ from bot.config import DashboardConfig
 from bot.dashboard import pages
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import Guard, add_security_headers
-from bot.dashboard.logins import Entrance, Passwords
+from bot.dashboard.people import Entrance, Passwords
 from bot.dashboard.push import InstallPages
 from bot.errors import ConfigError, NotVisible, StorageClosed, StorageError, ToolError
 from bot.health import STATES, Readiness, in_public
@@ -37,7 +37,7 @@ from bot.identity import ConversationResolver
 from bot.memory import layout
 from bot.memory.exchange import ExchangeError
 from bot.memory.memory import OWNER_VIEW, Memory
-from bot.views.findings import told
+from bot.views.outcomes import told
 
 # What programs read: `/healthz`, `/readyz`, `/metrics`, and the owner's memory.
 

@@ -18,7 +18,7 @@ import structlog
 from aiohttp import web
 
 from bot.agent.model_limits import LimitsResolver
-from bot.agent.models.speed import ANSWER
+from bot.agent.models.service import ANSWER
 from bot.agent.running import RunningTurns
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox
@@ -33,9 +33,9 @@ from bot.dashboard.pages import NO_STORE, Pages, Visit, route
 from bot.errors import ModelContextFull, ModelUnreachable, WindowTooSmall
 from bot.i18n import text
 from bot.identity import Conversation
-from bot.memory.files import SpaceFiles
+from bot.memory.notes import SpaceFiles
 from bot.messages import Message, Text
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.shares import TALKS, Pool
 from bot.unicode import well_formed
 

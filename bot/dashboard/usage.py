@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 from aiohttp import web
 
+from bot import money
 from bot.context.budget import grouped
 from bot.dashboard.pages import NO_STORE, Pages, Visit, in_menu, route
 from bot.i18n import text
 from bot.identity.routing import OWNER
-from bot.money import counts, limits
 from bot.views.usage import DAYS, UsageReport, UsageViews
 
 # Pictures of numbers: where everything is in them, for `charts.html` to draw as SVG. Pure.
@@ -219,22 +219,22 @@ class UsagePages(Pages):
             report = await self._views.of(visit.conversation)
         lines = dict(report.lines)
         if len(people := lines.get("person", ())) > MOST_PEOPLE:
-            rest = replace(counts.total(people[MOST_PEOPLE:]), name=text(language, "usage.others"))
+            rest = replace(money.total(people[MOST_PEOPLE:]), name=text(language, "usage.others"))
             lines["person"] = [*people[:MOST_PEOPLE], rest]
         is_used = any(lines.values())
         return visit.page(
             "usage.html",
             days=DAYS,
-            date=counts.PRICES_LOOKED_UP,
+            date=money.PRICES_LOOKED_UP,
             lead="lead" if visit.is_owner else "own_lead",
             pictures=_pictures(language, report) if is_used else [],
-            tables={by: (found, counts.total(found)) for by, found in lines.items() if is_used},
-            columns=counts.COLUMNS,
-            cost=partial(counts.cost_in_words, language),
+            tables={by: (found, money.total(found)) for by, found in lines.items() if is_used},
+            columns=money.COLUMNS,
+            cost=partial(money.cost_in_words, language),
             limits=report.limits,
             limited=report.limited[:MOST_PEOPLE],
             others=len(report.limited[MOST_PEOPLE:]),
-            amounts=partial(limits.amounts, language),
+            amounts=partial(money.amounts, language),
             named=partial(_name, language),
         )
 
@@ -243,8 +243,8 @@ class UsagePages(Pages):
         report = await self._views.everybodys(visit.bot_zone)
         body: dict[str, Any] = {
             "days": DAYS,
-            "prices_of": str(counts.PRICES_LOOKED_UP),
-            **{f"by_{by}": list(map(counts.plain, lines)) for by, lines in report.lines.items()},
+            "prices_of": str(money.PRICES_LOOKED_UP),
+            **{f"by_{by}": list(map(money.plain, lines)) for by, lines in report.lines.items()},
         }
         return web.json_response(body, headers=NO_STORE)
 
@@ -267,7 +267,7 @@ def _pictures(language: str, report: UsageReport) -> list[Picture]:
             by_person.append(Series(others, tuple(max(0.0, each) for each in rest)))
         for by, series in (("model", largest(by_model, others)), ("person", by_person)):
             title = text(language, f"usage.picture.{what}_{by}")
-            shown = counts.shown_price if what == "dollars" else whole
+            shown = money.shown_price if what == "dollars" else whole
             chart = Chart(title, labels, tuple(series), shown)
             if not chart.is_empty:
                 drawn.append(picture(chart, "bars"))

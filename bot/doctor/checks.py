@@ -15,13 +15,13 @@ from bot.clock import moment, to_the_minute
 from bot.commands.commander import menus
 from bot.config import Config, Settings
 from bot.delivery import outbox
-from bot.doctor import Setup, network, services, storage
+from bot.doctor import Setup, services, storage
 from bot.errors import ConfidantError, EmbedderError
 from bot.identity.view import MAIN_SPACE
 from bot.memory import embed, folders, selftest
 from bot.memory.index import file_rows, queries
 from bot.memory.memory import INDEX_FOLDER, Memory, store_of
-from bot.portability import places, swap
+from bot.portability import places, restore
 from bot.portability.move import Move
 from bot.sessions import inbox, repeats, rooms
 from bot.settings.checks import nearest, rules_of
@@ -185,16 +185,16 @@ CHECKS: Final = (
     Check("storage", storage.check),
     Check("backups", storage.check_backups),
     Check("limits", storage.check_limits),
-    Check("page", network.check_page),
+    Check("page", services.check_page),
     Check("model", services.check_models),
-    Check("clock", network.check_clock),  # by the clocks of the servers that were just asked
+    Check("clock", services.check_clock),  # by the clocks of the servers that were just asked
     Check("memory", check_memory),
     Check("tools", services.check_tools),
     Check("speech", services.check_speech),
     Check("tokens", services.check_tokens),
     Check("messages", check_left_over),
     Check("rules", check_rules),
-    Check("running", network.reported),
+    Check("running", services.reported),
     Check("web_tools", services.check_web),
 )
 
@@ -273,7 +273,7 @@ async def _repair_index(setup: Setup, _check: str) -> None:
 
 async def _restore(setup: Setup, _check: str) -> None:
     """Complete a restore that was interrupted."""
-    await asyncio.to_thread(swap.finish, setup.config.storage.folder)
+    await asyncio.to_thread(restore.finish, setup.config.storage.folder)
 
 
 async def _move(setup: Setup, _check: str) -> None:

@@ -33,7 +33,7 @@ from bot.storage import Transaction, backup_state
 from bot.storage.backup_state import BackupState
 from bot.storage.records import drop, from_json, keep, value_of, values_under
 from bot.unit_of_work import Committer, UnitOfWork
-from bot.views.findings import named, told
+from bot.views.outcomes import named, told
 
 LOOK_SECONDS: Final = 60.0
 FIRST_SECONDS: Final = 300.0  # a start makes a backup first, and connects

@@ -27,7 +27,7 @@ from bot.i18n import language_of, text
 from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
 from bot.identity.access import pointed
 from bot.identity.routing import MAX_CHOSEN
-from bot.sessions import approvals, inbox, links, pairing, rooms, store, zones
+from bot.sessions import inbox, pairing, rooms, store, tool_calls, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -52,6 +52,15 @@ class Admitted:
     elsewhere: tuple[QueuedMessage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Entered:
+    """A message for the bot as it is taken, its conversation, and a time zone it reports as new."""
+
+    inbound: Inbound
+    conversation: Conversation
+    zone: ZoneInfo | None
+
+
 class Admission:
     """Lets messages in when they come, and again before their turn.
 
@@ -68,8 +77,8 @@ class Admission:
 
     # --- when a message comes ---------------------------------------------------------------------
 
-    async def enter(self, inbound: Inbound) -> tuple[Inbound, Conversation] | None:
-        """A message for the bot, and its conversation; None for everything else.
+    async def enter(self, inbound: Inbound) -> Entered | None:
+        """What is for the bot; None for everything else.
 
         In a room, what was said before it goes along.
 
@@ -77,15 +86,16 @@ class Admission:
             StorageError: the room could not be told that the bot does not talk there, or a code
                 that was typed in it could not be made worthless.
         """
+        inbound = timely(inbound, self._core.clock())
         conversation, result = self._core.resolver.resolve(inbound), "denied"
         verdict, declines = conversation.verdict, False
         if conversation.is_direct:
             if verdict in {AccessDecision.ALLOW, AccessDecision.PAIR}:
-                return self._with_heard(inbound, conversation), conversation
+                return self._entered(inbound, conversation)
         else:
             await self._void_codes(inbound, conversation)
             if verdict is AccessDecision.ALLOW and conversation.is_addressed:
-                return self._with_heard(inbound, conversation), conversation
+                return self._entered(inbound, conversation)
             listens = verdict in {AccessDecision.ALLOW, AccessDecision.LISTEN}
             no_talk = verdict in {AccessDecision.LISTEN, AccessDecision.DECLINE}
             declines = no_talk and pointed(inbound)
@@ -101,13 +111,14 @@ class Admission:
         """Keep a reaction to a message of the bot's that begins with `words` for the next turn."""
         self._reactions.react(conversation.key, reaction, words)
 
-    def _with_heard(self, inbound: Inbound, conversation: Conversation) -> Inbound:
-        """A message for the model with what was overheard before it; commands leave that there."""
-        if conversation.command is not None or not conversation.is_served:
-            return inbound
-        key = conversation.key
-        heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
-        return replace(inbound, heard=heard) if heard else inbound
+    def _entered(self, inbound: Inbound, conversation: Conversation) -> Entered:
+        """A message with what was overheard before it; commands leave that there."""
+        zone = self._new_zone(inbound, conversation) if inbound.zone else None
+        if conversation.command is None and conversation.is_served:
+            key = conversation.key
+            heard = (*inbound.heard, *self._overheard.take(key), *self._reactions.take(key))
+            inbound = replace(inbound, heard=heard) if heard else inbound
+        return Entered(inbound, conversation, zone)
 
     def give_back(self, inbound: Inbound, conversation: Conversation) -> None:
         """A message that was let in was not stored: keep what was to go with it."""
@@ -115,7 +126,7 @@ class Admission:
             taken = (each for each in inbound.heard if bool(each.reaction) is is_kept)
             buffer.give_back(conversation.key, taken)
 
-    def new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
+    def _new_zone(self, inbound: Inbound, conversation: Conversation) -> ZoneInfo | None:
         """The time zone a message reports, if it is another one than before."""
         is_let_in = conversation.is_direct and conversation.verdict is AccessDecision.ALLOW
         if not is_let_in:
@@ -148,7 +159,7 @@ class Admission:
             return
 
         def is_open(tx: Transaction) -> bool:
-            return links.is_open(tx, typed, now) or pairing.is_open(tx, typed, now)
+            return pairing.is_link_open(tx, typed, now) or pairing.is_open(tx, typed, now)
 
         # Many a word could be a code: only for one that is does anything have to be written.
         if not await self._core.database.read(is_open):
@@ -215,7 +226,7 @@ def void_codes(
     """
     is_room = inbound.chat_type != "direct"
     asked = pairing.void(unit.tx, typed, unit.now)
-    offered = links.void(unit.tx, typed, unit.now) if is_room else []
+    offered = pairing.void_link(unit.tx, typed, unit.now) if is_room else []
     if answers and (asked or offered):
         words = text(language, "codes.in_room" if is_room else "codes.in_chat")
         unit.say(inbound.address, words, "notice", language=language)
@@ -281,7 +292,7 @@ class Dismissals:
         def drop(tx: Transaction) -> int:
             for row in rows:
                 inbox.dismiss(tx, row, now)
-            approvals.tidy_started(tx)
+            tool_calls.tidy_started(tx)
             return sum(outbox.withdraw_all(tx, address, now) for address in chats)
 
         unsent = await self._core.database.write(drop)
@@ -375,7 +386,7 @@ def _cut(text: str, most: int) -> str:
 def read_books(tx: Transaction) -> Books:
     """The books as the database has them."""
     return Books(
-        links=tuple(links.everything(tx)),
+        links=tuple(pairing.everything(tx)),
         paired=frozenset((p.channel, p.account, p.sender) for p in pairing.approved(tx)),
         blocked=frozenset(each.seat for each in pairing.blocked(tx)),
         chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),
@@ -399,3 +410,9 @@ async def chat_moved(
     await database.write(lambda tx: rooms.move(tx, chat_ref, first, now))
     resolver.moved(chat_ref, first)
     log.info("room.moved", channel=address.channel)
+
+
+def timely(inbound: Inbound, now: int) -> Inbound:
+    """The message, sent now if the platform's own date is none that can be: 0, or in future."""
+    is_sound = 0 < inbound.sent_at <= now + DAY_MS
+    return inbound if is_sound else replace(inbound, sent_at=now)

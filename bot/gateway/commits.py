@@ -10,15 +10,15 @@ from typing import TypeVar
 
 import orjson
 
+from bot import money
 from bot.agent import turn
 from bot.agent.session_cache import name_of
 from bot.agent.session_cache import save as save_prefixes
 from bot.agent.tools import DecidedCall, provenance, shown_call
-from bot.agent.transcript import new_entry
 from bot.agent.turn import TurnResult, call_of, spoken
 from bot.channel import Attachment, Button, Inbound
 from bot.channel.kit.text import closed
-from bot.context.history import HistoryMessage, size_of
+from bot.context.history import HistoryMessage, new_entry, size_of
 from bot.core import Core
 from bot.delivery.outbox import Extra, words_of
 from bot.errors import ModelError
@@ -31,18 +31,14 @@ from bot.identity import Conversation
 from bot.identity.routing import OWNER
 from bot.memory import note_store
 from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
-from bot.money import limits
-from bot.money import limits as limit_words
-from bot.money.counts import Prices
-from bot.money.limits import LimitReached, LimitStatus
-from bot.sessions import approvals, artifacts, forgetting, inbox, search, store
-from bot.sessions.approvals import VALID_MS
+from bot.money import LimitReached, LimitStatus, Prices
+from bot.sessions import browsing, forgetting, inbox, store, tool_calls
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import QueuedMessage
+from bot.sessions.inbox import QueuedMessage, refs_of
 from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
-from bot.sessions.uploads import refs_of
-from bot.speech.transcriber import speakable
+from bot.sessions.tool_calls import VALID_MS
+from bot.speech.api import speakable
 from bot.storage import Transaction, fulltext
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import notices
@@ -97,7 +93,7 @@ class Approvals:
         """
         call = orjson.dumps({"name": use.name, "input": dict(use.input)}).decode()
         now = self._core.clock()
-        await self._core.database.write(lambda tx: approvals.start(tx, row.id, call, now))
+        await self._core.database.write(lambda tx: tool_calls.start(tx, row.id, call, now))
 
 
 def _begun(tx: Transaction, rows: Sequence[QueuedMessage]) -> list[DecidedCall]:
@@ -109,12 +105,12 @@ def _begun(tx: Transaction, rows: Sequence[QueuedMessage]) -> list[DecidedCall]:
             (row.conversation.rights,),
         )
         for row in rows
-        for number, call in enumerate(map(orjson.loads, approvals.started(tx, row.id)))
+        for number, call in enumerate(map(orjson.loads, tool_calls.started(tx, row.id)))
     ]
 
 
 def _decided(tx: Transaction, row: QueuedMessage, now: int) -> DecidedCall | None:
-    found = approvals.begin(tx, row.inbound.answers, now)
+    found = tool_calls.begin(tx, row.inbound.answers, now)
     if found is None or found[0].session_id != row.session_id:
         return None
     question, verdict = found
@@ -131,7 +127,7 @@ def put_approval(
 ) -> None:
     """Ask whoever wrote a message whether a call may be made; part of the turn's transaction."""
     asker = (inbound.channel, inbound.account, inbound.sender)
-    question = approvals.ask(
+    question = tool_calls.ask(
         unit.tx, asker, unit.now, session_id=session_id, entry=entry, call=use.id
     )
     words = text(
@@ -278,7 +274,7 @@ class TurnRecorder:
                     said.files,
                     draft=shown_as,
                     failed=said.failed,
-                    sources=len(search.quotes(news)),
+                    sources=len(browsing.quotes(news)),
                     stopped=said.stopped,
                     answers=tuple(row.inbound.message_id for row in rows),
                 )
@@ -380,15 +376,15 @@ class TurnRecorder:
     def _tell_limit(self, unit: UnitOfWork, here: Conversation, limit: LimitStatus) -> None:
         """Tell whoever a limit concerns, alone, that most of it is used, once in its period."""
         whom = OWNER if limit.limit.whose == "all" else here.person
-        if not limits.is_first(unit.tx, whom, limit, unit.now):
+        if not money.is_first(unit.tx, whom, limit, unit.now):
             return
         zone = here.snapshot.zone_of(whom)
         if here.is_direct and here.person == whom:
-            words = limit_words.notice(here.language, limit, zone)
+            words = money.notice(here.language, limit, zone)
             unit.say(here.address, words, "notice", language=here.language)
         elif (chat := store.latest_direct(unit.tx, whom)) is not None:
             there = self._upkeep.sessions.resolver.of(chat.origin)
-            words = limit_words.notice(there.language, limit, zone)
+            words = money.notice(there.language, limit, zone)
             unit.say(there.address, words, "notice", language=there.language)
 
     def _notice(
@@ -429,7 +425,7 @@ def _done(tx: Transaction, rows: Sequence[QueuedMessage], now: int, result: Turn
     failed = type(result.error).__name__ if result.error else ""
     inbox.done(tx, [row.id for row in rows], now, "stopped" if result.stopped else failed)
     for row in rows:
-        approvals.forget_started(tx, row.id)
+        tool_calls.forget_started(tx, row.id)
 
 
 def _say(
@@ -560,7 +556,7 @@ def _unforgotten(
     for words in forgotten:
         if words:
             forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
-            artifacts.drop(unit.tx, (session.key,), words)
+            tool_calls.drop(unit.tx, (session.key,), words)
         else:  # another node forgot something so long ago that nobody knows what it was
             forgetting.forget_all(unit.tx, ids, unit.now)
         unit.stale.add(session.id)
@@ -601,7 +597,7 @@ def _refusal(prepared: PreparedRequest, limit: LimitStatus) -> str:
     here = prepared.active.conversation
     knows = here.is_direct and (here.is_owner or limit.limit.whose == "person")
     zone = here.snapshot.zone_of(here.person)
-    return limit_words.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
+    return money.refusal(prepared.request.language, limit, zone, tells_amounts=knows)
 
 
 def _failure(prepared: PreparedRequest, error: ModelError, model: str) -> str:

@@ -35,11 +35,11 @@ from bot.core import Core
 from bot.delivery import outbox
 from bot.errors import FenceLost, OutOfSight, StorageError
 from bot.fencing import Fence
-from bot.gateway.admission import Admission, chat_moved, void_codes
+from bot.gateway.admission import Admission, Entered, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, MessageOrigin, Parsed
-from bot.sessions import branches, inbox, pairing, repeats, reset, store, uploads, zones
+from bot.sessions import branches, inbox, pairing, repeats, reset, store, zones
 from bot.sessions.browsing import history_of, text_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
@@ -163,16 +163,16 @@ class Gateway:
             OutOfSight: the message that it `replaces` is not in the conversation any more.
             StorageError: it could not be stored: do not acknowledge, offer it again later.
         """
-        entered = await self._admission.enter(inbox.timely(inbound, self._core.clock()))
+        entered = await self._admission.enter(inbound)
         if entered is not None:
             # A caller that gives up (a request that was broken off) must not leave a stored message
             # that nobody answers.
-            await asyncio.shield(self._take(*entered))
+            await asyncio.shield(self._take(entered))
 
-    async def _take(self, inbound: Inbound, conversation: Conversation) -> None:
-        inbound, body = inbox.storable(inbound)
+    async def _take(self, entered: Entered) -> None:
+        conversation, zone = entered.conversation, entered.zone
+        inbound, body = inbox.storable(entered.inbound)
         command = await self._commander.command_in(inbound, conversation)
-        zone = self._admission.new_zone(inbound, conversation) if inbound.zone else None
         code = pairing.new_code() if conversation.verdict is AccessDecision.PAIR else ""
         try:
             # In the transaction: what is stored, and with it what is to be answered.
@@ -333,22 +333,22 @@ class Gateway:
         now = self._core.clock()
 
         def put(tx: Transaction) -> bool:
-            uploads.prune(tx, now)
-            return uploads.put(tx, address, media, part, data, now=now)
+            inbox.prune_uploads(tx, now)
+            return inbox.put(tx, address, media, part, data, now=now)
 
         return await self._core.database.write(put)
 
     async def files(self, address: Address) -> Mapping[str, Media]:
         """The files of an address that are there, by ref."""
-        return await self._core.database.read(lambda tx: uploads.whole(tx, address))
+        return await self._core.database.read(lambda tx: inbox.whole(tx, address))
 
     async def file(self, address: Address, ref: str) -> bytes | None:
         """The bytes of a file; None when it is not there."""
-        return await self._core.database.read(lambda tx: uploads.read(tx, address, ref))
+        return await self._core.database.read(lambda tx: inbox.read(tx, address, ref))
 
     async def drop_file(self, address: Address, ref: str) -> None:
         """Keep a file no longer."""
-        await self._core.database.write(lambda tx: uploads.drop(tx, address, ref))
+        await self._core.database.write(lambda tx: inbox.drop(tx, address, ref))
 
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""

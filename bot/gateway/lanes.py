@@ -25,7 +25,7 @@ from bot.errors import StorageError
 from bot.gateway.admission import Admitted
 from bot.i18n import text
 from bot.logs import about_turn
-from bot.money.limits import NO_LIMITS
+from bot.money import NO_LIMITS
 from bot.sessions import inbox
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage

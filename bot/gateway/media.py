@@ -27,12 +27,12 @@ from bot.health import Tries
 from bot.i18n import text
 from bot.identity import Conversation
 from bot.messages import Picture, Text
-from bot.money.limits import UNKNOWN, Allowance, LimitReached
+from bot.money import UNKNOWN, Allowance, LimitReached
 from bot.sessions import inbox
-from bot.sessions.artifacts import PICTURE, ArtifactStore
 from bot.sessions.inbox import QueuedMessage
+from bot.sessions.tool_calls import PICTURE, ArtifactStore
 from bot.shares import FILES, Pool
-from bot.speech.transcriber import Audio, Transcriber, Transcript
+from bot.speech.api import Audio, Transcriber, Transcript
 from bot.storage.records import MetaStore
 from bot.unicode import decoded, one_line
 from bot.unit_of_work import Committer

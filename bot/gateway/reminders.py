@@ -13,7 +13,7 @@ import structlog
 
 from bot.agent.recall import is_near
 from bot.clock import moment
-from bot.context import wording
+from bot.context import sentences
 from bot.core import Core
 from bot.errors import EmbedderError, StorageError
 from bot.i18n import text
@@ -48,8 +48,8 @@ def is_about(words: str, about: str, meaning: float) -> bool:
 
     `meaning` is the cosine of both, 0 when unknown; it counts as when memory is recalled.
     """
-    terms = wording.terms(about)
-    share = wording.shared(terms, words) / len(terms) if terms else 0.0
+    terms = sentences.terms(about)
+    share = sentences.shared(terms, words) / len(terms) if terms else 0.0
     if share == 1.0 or not meaning:
         return share == 1.0
     hit = Hit("", "", 1, 1, 0.0, about, "memory", words=share, meaning=meaning)

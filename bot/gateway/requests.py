@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.agent.models.speed import ANSWER
+from bot.agent.models.service import ANSWER
 from bot.agent.recall import Recaller, Shown
 from bot.agent.session_cache import CachedSession, Prefixes, cites, is_short, tools_of
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance
@@ -15,7 +15,7 @@ from bot.agent.turn import TurnRequest
 from bot.channel import ReplyTo
 from bot.clock import Clock, moment
 from bot.config import TURN_SECONDS
-from bot.context import prompt, wording
+from bot.context import prompt, sentences
 from bot.context.history import prune_results, pruning_is_due, size_of
 from bot.errors import ModelError, WindowTooSmall
 from bot.gateway.lanes import is_plain
@@ -23,8 +23,7 @@ from bot.gateway.media import NOTHING_CAME, Contents, MediaReader, came
 from bot.identity import MANY
 from bot.memory.note_store import Watch
 from bot.messages import Message, Quoted, Text, ToolResult, Whose
-from bot.money.counts import Spent, spent_of
-from bot.money.limits import Allowance, Balance, BillingAccount, LimitReached
+from bot.money import Allowance, Balance, BillingAccount, LimitReached, Spent, spent_of
 from bot.sessions.compactions import Snapshot
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import ReplyTarget
@@ -290,7 +289,7 @@ def _answered(reply: ReplyTo, shown: Sequence[Message]) -> tuple[str, Whose]:
     What the bot said in this conversation is its own; what it said in any other may have been
     somebody else's.
     """
-    quoted = wording.words(reply.quote or reply.text)
-    own = (wording.words(message.text) for message in shown if message.role == "assistant")
+    quoted = sentences.words(reply.quote or reply.text)
+    own = (sentences.words(message.text) for message in shown if message.role == "assistant")
     is_bots = reply.from_bot and any(quoted <= words for words in own)
     return prompt.answered(reply), "bot" if is_bots else "reply"

@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass, replace
 
 import structlog
 
-from bot.agent.models.speed import LONGEST
+from bot.agent.models.service import LONGEST
 from bot.agent.running import RunningTurns, Stopped
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.transcript import new_entry
 from bot.agent.turn import Turn, TurnResult
 from bot.channel import Foreign, Inbound
 from bot.clock import moment
 from bot.config import TURN_SECONDS
 from bot.context import prompt
+from bot.context.history import new_entry
 from bot.core import Core
 from bot.errors import StorageError
 from bot.gateway.commits import Answer, TurnRecorder, answer_of

@@ -16,7 +16,7 @@ from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Meter, Turn, TurnRequest, TurnResult, without_confirmations
 from bot.channel import Activity, Address, Capabilities, Channel
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.errors import ModelRefused, ModelTooLarge
 from bot.gateway.commits import Approvals, TurnRecorder, answer_of, display_text
 from bot.gateway.keeping import Keeper
@@ -29,7 +29,7 @@ from bot.memory.note_store import Watch
 from bot.memory.notes import Notes
 from bot.memory.uses import Uses
 from bot.messages import Asked, Message, Quoted, ToolResult, ToolUse
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import fulltext
 

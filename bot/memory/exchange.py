@@ -22,8 +22,7 @@ from bot.errors import ConfidantError, NotVisible, ToolError
 from bot.identity.view import AGENTS, MAIN_SPACE, SHARED_SPACE, MemoryView, agents_space
 from bot.invocation import confidant
 from bot.memory import layout
-from bot.memory.disk import reason
-from bot.memory.note_store import MAX_WRITE, NoteStore, NotesUnreachable
+from bot.memory.note_store import MAX_WRITE, NoteStore, NotesUnreachable, reason
 from bot.storage import files
 
 MADE_OF = ".confidant-notes.json"  # in a copy: the digest of each note as it was taken out

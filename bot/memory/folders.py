@@ -24,13 +24,12 @@ from bot.backoff import kept
 from bot.config import Config, Settings
 from bot.errors import StorageError
 from bot.identity.view import FOLDERS
-from bot.memory import chunking, disk, layout, periods
-from bot.memory.disk import FolderNotes
+from bot.memory import chunking, layout, note_store, periods
 from bot.memory.index import MemoryIndex, note_files
 from bot.memory.index.engine import SourceRow
 from bot.memory.index.note_files import MAX_FILES, Changed, Content, Known
 from bot.memory.index.writer import Item
-from bot.memory.note_store import Seen
+from bot.memory.note_store import FolderNotes, Seen
 from bot.unicode import BYTE_ORDER_MARKS
 
 TEXTS = (".md", ".markdown", ".txt")
@@ -97,7 +96,7 @@ def look(config: Config, name: str, known: Mapping[str, Known]) -> Found:
         walk = FolderNotes(root).walk((), _is_wanted, layout.MAX_PARTS, refused)
         every = list(islice(walk, MAX_FILES + 1))
     except OSError as error:
-        return Found(Folder(name, len(known), fault=disk.reason(error)))
+        return Found(Folder(name, len(known), fault=note_store.reason(error)))
     if known and not every and not refused:
         return Found(Folder(name, len(known), fault=EMPTY))
     left = dict(known)
@@ -230,7 +229,7 @@ class Folders:
             self._edited.set()
             return None
         except OSError as error:
-            content = Content("", b"", disk.reason(error))
+            content = Content("", b"", note_store.reason(error))
             seen = Seen(seen.path, (-1, *seen.look[1:]))  # it is tried again each time
         partition = f"{FOLDERS}{name}"
         row = SourceRow(

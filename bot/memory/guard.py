@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from bot.clock import MONTH_NAME, month_of
-from bot.context import sentences, wishes, wording
+from bot.context import sentences, wishes
 from bot.context.quoting import Said
 from bot.memory import markdown
 
@@ -65,7 +65,7 @@ class Guard:
 
         None when it may, which then counts as written.
         """
-        words = wording.content(text)
+        words = sentences.content(text)
         reason = self._reason(text, words, self.near(cites)) if words else "unsaid"
         if reason is None:
             self.written.append(words)
@@ -86,14 +86,14 @@ class Guard:
 
     def says_after(self, cites: Iterable[int], text: str) -> bool:
         """True when the person states a text again in a later line than these."""
-        last, words = max(cites, default=0), wording.content(text)
+        last, words = max(cites, default=0), sentences.content(text)
         later = (place for line, place in self._places.items() if line > last)
         said = (place for place in later if _says(words, [self._own[place]], SUPPORTED))
         return bool(words) and any(not sentences.only_asks(self._texts[place]) for place in said)
 
     def _reason(self, text: str, words: frozenset[str], near: frozenset[str]) -> Reason | None:
         bare = self._without_near_days(text)
-        undated = wording.content(bare)
+        undated = sentences.content(bare)
         if not near:
             return "uncited"
         if sentences.holds_secret(text) and not _says(undated, self._wishes, SUPPORTED):
@@ -107,7 +107,7 @@ class Guard:
         if _says(words, self.written, SUPPORTED if is_echo else REPEATED):
             return "repeated"
         said = near if is_echo else near | (undated & self._remembered)
-        names = wording.stems(" ".join(_NAME.findall(bare)))
+        names = sentences.stems(" ".join(_NAME.findall(bare)))
         is_said = undated & near and names <= said and _says(undated, [said], SUPPORTED)
         return None if is_said else "unsaid"
 
@@ -128,11 +128,11 @@ class Guard:
 
     @cached_property
     def _wishes(self) -> list[frozenset[str]]:
-        return [wording.content(text) for text in self._texts if wishes.asks_to_keep(text)]
+        return [sentences.content(text) for text in self._texts if wishes.asks_to_keep(text)]
 
     @cached_property
     def _own(self) -> list[frozenset[str]]:
-        return [wording.content(text).union(_months(text)) for text in self._texts]
+        return [sentences.content(text).union(_months(text)) for text in self._texts]
 
     @cached_property
     def _remembered(self) -> frozenset[str]:
@@ -141,11 +141,11 @@ class Guard:
 
     @cached_property
     def _known(self) -> list[frozenset[str]]:
-        return [wording.content(line) for text in self.known for line in text.splitlines()]
+        return [sentences.content(line) for text in self.known for line in text.splitlines()]
 
     @cached_property
     def _rules(self) -> list[frozenset[str]]:
-        return [wording.content(line) for text in self.rules for line in text.splitlines()]
+        return [sentences.content(line) for text in self.rules for line in text.splitlines()]
 
     def _without_near_days(self, text: str) -> str:
         """An entry without the days of these weeks, which the person may have called otherwise."""
@@ -166,8 +166,8 @@ def is_secret(text: str, own: Iterable[str]) -> bool:
 
 def says(entry: str, text: str) -> bool:
     """True when an entry has most words of a text, and all its numbers."""
-    words = wording.content(text)
-    return bool(words) and _says(words, [wording.content(entry)], SUPPORTED)
+    words = sentences.content(text)
+    return bool(words) and _says(words, [sentences.content(entry)], SUPPORTED)
 
 
 def _says(words: frozenset[str], texts: Iterable[frozenset[str]], share: float) -> bool:

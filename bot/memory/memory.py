@@ -21,21 +21,19 @@ from bot.identity import routing
 from bot.identity.view import FOLDERS, MAIN_SPACE, SHARED_SPACE, MemoryView
 from bot.memory import claims, embed, layout, listing, markdown, uses, versions
 from bot.memory.claims import Claim
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import Embedder
-from bot.memory.files import Listed, SpaceFiles
 from bot.memory.folders import Folder, Folders, ReadDocument
 from bot.memory.index import MemoryIndex
 from bot.memory.night import edits, record, rules
-from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
-from bot.memory.notes import Notes
+from bot.memory.note_store import MAX_WRITE, FolderNotes, NoteStore, Watch
+from bot.memory.notes import Listed, Notes, SpaceFiles
 from bot.memory.row_notes import RowNotes
 from bot.memory.search import BEING_BUILT, Building, Findings, Hit, Searcher
 from bot.memory.transcripts import TranscriptFeed
 from bot.memory.uses import Uses
 from bot.memory.versions import Versions
 from bot.plugins import Saved
-from bot.sessions import forgetting, search, store
+from bot.sessions import browsing, forgetting, store
 from bot.sessions.entries import Entry
 from bot.sessions.forgetting import Gone, Held
 from bot.storage import Database, Transaction
@@ -83,7 +81,7 @@ class Overview:
     """The state of a view's memory; `synced_at` is in ms since the epoch, 0 for never.
 
     `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
-    empty when it is; `model` is the embedder's. `building` is how far another index is.
+    empty when it is; `model` is the embedder's. `building` is how far the index is.
     """
 
     files: int
@@ -485,7 +483,7 @@ class Lookup:
             and (hit.source == "transcript" or layout.may_see(view, hit.space, hit.path))
         ]
         ids = [hit.path for hit in hits if hit.source == "transcript"]
-        said = await self._database.read(lambda tx: search.by_id(tx, ids))
+        said = await self._database.read(lambda tx: browsing.by_id(tx, ids))
         told = await asyncio.to_thread(_asking, said)
         fit = _once(hit for hit in hits if hit.source != "transcript" or hit.path in told)
         fit.sort(key=lambda hit: told.get(hit.path, False))  # what only asks comes last

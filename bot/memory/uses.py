@@ -24,14 +24,13 @@ from cachetools import TTLCache
 
 from bot.clock import Clock, moment
 from bot.config import Settings
-from bot.context import wording
+from bot.context import sentences
 from bot.errors import StorageError, ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import claims, layout, markdown, note_store
 from bot.memory.claims import Aging, Claim
-from bot.memory.disk import MAX_WRITE
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes
+from bot.memory.note_store import MAX_WRITE
+from bot.memory.notes import Notes, SpaceFiles
 from bot.storage import Database, Transaction, scalars
 
 WAITING: Final = 200  # answers that wait for that; older ones are let go
@@ -102,7 +101,7 @@ def digests_of(text: str) -> frozenset[str]:
 
 def says(answer: Collection[str], claim: Claim) -> bool:
     """True when an answer, as `wording.words` has it, says what a claim does."""
-    wanted = wording.words(claim.text)
+    wanted = sentences.words(claim.text)
     return sum(word in answer for word in wanted) >= max(FEWEST, SHARE * len(wanted))
 
 
@@ -200,7 +199,7 @@ class Uses:
 def _used(texts: Sequence[tuple[str, str]], answers: Sequence[_Answered]) -> dict[str, date]:
     """The last day on which each claim of some notes was said in an answer that had them."""
     used: dict[str, date] = {}
-    said = [(each, wording.words(each.text)) for each in answers]
+    said = [(each, sentences.words(each.text)) for each in answers]
     for path, text in texts:
         of_path = [(words, each.day) for each, words in said if path in each.paths]
         for claim in claims.of_note(path, text):

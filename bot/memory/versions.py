@@ -65,7 +65,7 @@ def keep(
     """Keep a text of a note, and let go of the oldest there are; its number.
 
     `since` is the space's `number` from before the text was read. The text that was kept last is
-    not kept again.
+    not kept again; whoever changed it is believed, even if the index noticed it before.
 
     Raises:
         ForgottenMeanwhile: something was forgotten after that.
@@ -77,7 +77,10 @@ def keep(
         (space, path),
     )
     if newest and newest[0][1] == text:
-        return int(newest[0][0])
+        there = int(newest[0][0])
+        if kind != "hand":
+            tx.execute("UPDATE note_versions SET kind = ? WHERE id = ?", (kind, there))
+        return there
     made = scalar(
         tx,
         "INSERT INTO note_versions(space, path, at, kind, size, text) "

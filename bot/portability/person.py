@@ -44,13 +44,13 @@ from bot.identity.view import (
 )
 from bot.invocation import confidant
 from bot.memory import layout
-from bot.memory.files import MAX_READ, SpaceFiles
 from bot.memory.index.service import leave_folder, leave_rows
 from bot.memory.memory import INDEX_FOLDER
+from bot.memory.notes import MAX_READ, SpaceFiles
 from bot.portability import schedule
-from bot.portability.swap import ASIDE
+from bot.portability.restore import ASIDE
 from bot.recovery import TRANSCRIPTS, begin_log
-from bot.sessions import artifacts, entries, erasing, mirror, search, store
+from bot.sessions import browsing, entries, erasing, mirror, store, tool_calls
 from bot.sessions.entries import Entry, parse, without_thoughts
 from bot.sessions.erasing import Belongings
 from bot.sessions.store import Session
@@ -230,7 +230,7 @@ class Export:
     def _conversation(self, tx: Transaction, session: Session, language: str) -> int:
         lines = store.lines(tx, session.id)
         kept = [parse(line) for line in lines[1:]]
-        gone = search.forgotten(tx, session.id)
+        gone = browsing.forgotten(tx, session.id)
         shown = store.veiled(tx, session.id, [each for each in kept if each.id not in gone])
         day = moment(session.started_at, None).strftime("%Y-%m-%d")
         name = f"conversations/{day}-{session.id}"
@@ -258,7 +258,7 @@ class Export:
     def _files(self, tx: Transaction, theirs: Belongings) -> int:
         kept = erasing.belonging_rows(tx, theirs, "artifacts", ("id", "tool", "text"))
         for row in kept:
-            if row["tool"] == artifacts.PICTURE:
+            if row["tool"] == tool_calls.PICTURE:
                 self._add(f"files/{row['id']}", b64decode(str(row["text"])))
             else:
                 self._add(f"files/{row['id']}.txt", str(row["text"]))

@@ -20,7 +20,7 @@ from bot.cluster import census
 from bot.cluster.extra import needing_extra
 from bot.errors import ConfidantError, StorageBusy, StorageClosed, StorageError
 from bot.memory import layout
-from bot.memory.disk import FolderNotes
+from bot.memory.note_store import FolderNotes
 from bot.memory.row_notes import space_of
 from bot.recovery import TRANSCRIPTS
 from bot.storage import Database, Row, Transaction, files, fulltext, scalar, scalars, sqlite, upsert

@@ -27,7 +27,7 @@ from bot.i18n import text
 from bot.net.addresses import Guard
 from bot.net.connection import CheckedResolver, Lookup, SystemLookup, connector, session, why
 from bot.shares import NOTES, POSTS, Pool
-from bot.speech.transcriber import speakable
+from bot.speech.api import speakable
 from bot.storage import Database, Transaction, scalars
 from bot.storage.records import Records, text_of
 

@@ -17,19 +17,7 @@ import orjson
 from bot.channel import Inbound
 from bot.identity.view import MemoryView
 from bot.messages import LABELS
-from bot.sessions import (
-    approvals,
-    artifacts,
-    browsing,
-    compactions,
-    entries,
-    erasing,
-    inbox,
-    repeats,
-    search,
-    store,
-    uploads,
-)
+from bot.sessions import browsing, compactions, entries, erasing, inbox, repeats, store, tool_calls
 from bot.sessions.compactions import Name
 from bot.sessions.entries import NewEntry
 from bot.storage import Database, Transaction, fulltext, insist, marks, scalar, scalars
@@ -117,7 +105,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         newest=newest,
         mentions=tuple(await sliced(numbers, SLICE, among)),
         prompts=tuple(await sliced(names, LONG_SLICE, compactions.among)),
-        results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
+        results=tuple(await sliced(ids, LONG_SLICE, tool_calls.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
         queued=len(await database.read(lambda tx: _queued(tx, keys, words))),
@@ -134,7 +122,7 @@ async def hide(database: Database, held: Held, now: int) -> None:
     for some in _slices(held.mentions, SLICE):
         await insist(database, partial(_hide, mentions=some, now=now))
     for some in _slices(held.results, LONG_SLICE):
-        await insist(database, partial(artifacts.remove, ids=some))
+        await insist(database, partial(tool_calls.remove, ids=some))
 
 
 def complete(tx: Transaction, held: Held, now: int) -> Gone:
@@ -154,13 +142,13 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     ]
     prompts = [*held.prompts, *compactions.among(tx, names, words)]
     compactions.remove(tx, prompts)
-    ids = [id_ for id_ in artifacts.ids_of(tx, held.keys) if id_ not in held.seen]
-    results = artifacts.among(tx, ids, words)
-    artifacts.remove(tx, results)
+    ids = [id_ for id_ in tool_calls.ids_of(tx, held.keys) if id_ not in held.seen]
+    results = tool_calls.among(tx, ids, words)
+    tool_calls.remove(tx, results)
     titles = browsing.titled(tx, held.keys, words)
     for session_id in titles:
         browsing.name(tx, session_id, "", now)
-    uploads.forget(tx, held.keys, words)
+    inbox.forget(tx, held.keys, words)
     return Gone(
         [*held.mentions, *mentions],
         list(dict.fromkeys(session_id for session_id, _ in prompts)),
@@ -185,9 +173,9 @@ async def forget(database: Database, view: MemoryView, words: str, now: int) -> 
 def _everything(
     tx: Transaction, view: MemoryView
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
-    keys = tuple(search.keys_of(tx, view))
+    keys = tuple(browsing.keys_of(tx, view))
     newest = scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries")
-    names, ids = compactions.names_of(tx, keys), artifacts.ids_of(tx, keys)
+    names, ids = compactions.names_of(tx, keys), tool_calls.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
 
 
@@ -225,7 +213,7 @@ def _withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int
         forget_all(tx, store.append(tx, session_id, [said], now).ids, now)
         inbox.done(tx, [id_], now)
     if found:
-        approvals.tidy_started(tx)
+        tool_calls.tidy_started(tx)
     return len(found)
 
 
@@ -240,7 +228,7 @@ def mentions(
     It reads all of the view's conversations, or only the entries with an id `within`: for many of
     them see `find`.
     """
-    keys = search.keys_of(tx, view)
+    keys = browsing.keys_of(tx, view)
     if not within:
         return among(tx, numbers_of(tx, keys), words)
     numbers = scalars(
@@ -322,7 +310,7 @@ def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
             erasing.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
             entry = entries.parse(line)
             if mention.says or not entries.veil(entry, {*mention.blocks}).files:
-                uploads.drop_of(tx, mention.session_id, entry.files)
+                inbox.drop_of(tx, mention.session_id, entry.files)
 
 
 def _told(block: Mapping[str, Any]) -> Iterator[str]:

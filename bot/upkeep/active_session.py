@@ -9,20 +9,19 @@ from typing import Literal
 
 from bot.agent.model_limits import LimitsResolver, ModelLimits
 from bot.agent.models import Purpose, Request
-from bot.agent.models.speed import time_limit, when_free
+from bot.agent.models.service import time_limit, when_free
 from bot.agent.session_cache import CachedSession, SessionCache, name_of
 from bot.agent.turn import Meter
 from bot.channel import Activity
 from bot.config import OFFLINE, ContextConfig
-from bot.context import tokens
+from bot.context import budget
 from bot.context.budget import Budget, percent_full
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.errors import ModelTimeout
 from bot.identity import Conversation
 from bot.messages import Message, Text
-from bot.money.counts import Spent, spent_of
-from bot.money.limits import Allowance
+from bot.money import Allowance, Spent, spent_of
 from bot.sessions.store import Session
 from bot.shares import FLUSHES, SUMMARIES, Pool
 from bot.unit_of_work import Committer
@@ -213,7 +212,7 @@ class ActiveSessions:
             language=payer.language,
             purpose=purpose,
         )
-        prompt = tokens.estimate(system) + tokens.estimate(words)
+        prompt = budget.estimate(system) + budget.estimate(words)
         seconds = limits.seconds(CHORE_SECONDS, CHORE_SECONDS, prompt=prompt, answer=CHORE_TOKENS)
 
         async def ask(meter: Meter) -> str:

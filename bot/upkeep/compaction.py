@@ -21,13 +21,12 @@ from bot.config import SUMMARY_SECONDS
 from bot.context import budget
 from bot.context.history import can_begin, turn_starts
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.delivery.outbox import Extra
 from bot.errors import CompactionFailed
 from bot.i18n import text
 from bot.messages import Message, Whose, mixture
-from bot.money.counts import Spent
-from bot.money.limits import LimitReached, unsummarised
+from bot.money import LimitReached, Spent, unsummarised
 from bot.sessions import compactions, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry

@@ -18,24 +18,23 @@ from itertools import accumulate, chain, count
 import structlog
 
 from bot.agent.models import Request, Writer
-from bot.agent.models.speed import ANSWER, PUT_OFF, time_limit
+from bot.agent.models.service import ANSWER, PUT_OFF, time_limit
 from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MAX_TEXT, MemoryWrite
 from bot.agent.tools.provenance import provenance_of
 from bot.agent.tools.search import MAX_QUERY
-from bot.agent.transcript import lines_of
 from bot.agent.turn import Meter, is_silent
 from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
-from bot.context import quoting, sentences, tokens, wishes, wording
+from bot.context import budget, quoting, sentences, wishes
 from bot.context.budget import NARROW
-from bot.context.history import HistoryMessage, size_of
+from bot.context.history import HistoryMessage, lines_of, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
 from bot.context.quoting import Said
 from bot.context.sentences import holds_secret
 from bot.core import Core
-from bot.delivery.live import LiveSigns
+from bot.delivery.delivery import LiveSigns
 from bot.errors import (
     ConfidantError,
     ModelBadReply,
@@ -51,21 +50,19 @@ from bot.identity import MANY, Conversation
 from bot.identity.view import PRIVATE
 from bot.memory import claims, layout, markdown
 from bot.memory.claims import Aging, Claim
-from bot.memory.files import SpaceFiles
 from bot.memory.guard import Decision, Guard, Reason, read_decisions, says_none
 from bot.memory.night import edits, rules
 from bot.memory.night.rules import Known, known_entries
 from bot.memory.note_store import MAX_WRITE, Watch
-from bot.memory.notes import Notes, Place, day_note, is_day_note, listed
+from bot.memory.notes import Notes, Place, SpaceFiles, day_note, is_day_note, listed
 from bot.memory.search import Searcher
 from bot.messages import Message, Quoted, Text, ToolResult
-from bot.money.counts import Spent
-from bot.money.limits import LimitReached
-from bot.sessions import store, unsaved
+from bot.money import LimitReached, Spent
+from bot.sessions import compactions, store
+from bot.sessions.compactions import Unsaved
 from bot.sessions.due_time import shown as shown_at
 from bot.sessions.entries import entry_id, number_of
 from bot.sessions.store import Session
-from bot.sessions.unsaved import Unsaved
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
@@ -483,14 +480,14 @@ def _nearest(
 
     As many as come to so many tokens; of those that share as much the newest.
     """
-    stems = frozenset[str]().union(*map(wording.stems, own))
+    stems = frozenset[str]().union(*map(sentences.stems, own))
     near: list[Known] = []
     for each in reversed(entries):
         lines = found[each.path]
         if lines is None or not lines.isdisjoint(range(each.claim.first, each.claim.last + 1)):
             near.append(each)
-    near.sort(key=lambda each: -len(stems & wording.stems(each.claim.text)))
-    sizes = accumulate(tokens.estimate(each.claim.text) + FRAME for each in near)
+    near.sort(key=lambda each: -len(stems & sentences.stems(each.claim.text)))
+    sizes = accumulate(budget.estimate(each.claim.text) + FRAME for each in near)
     return [each for each, size in zip(near, sizes, strict=True) if size <= most]
 
 
@@ -518,7 +515,7 @@ def _may_touch(context: ToolContext, made: Decision, old: Known, guard: Guard) -
     by = "owner" if context.view.private else "agent"
     now = Claim(0, 0, made.words, by, context.now.date())
     is_about = (
-        bool(near & wording.stems(old.claim.text))
+        bool(near & sentences.stems(old.claim.text))
         if made.sign == "-"
         else _is_alike(made.words, old)
     )
@@ -538,7 +535,7 @@ def _text(entry: Known) -> str:
 
 def _is_alike(words: str, old: Known) -> bool:
     """True when some words share one that says something with an entry."""
-    return bool(wording.stems(words) & wording.stems(old.claim.text))
+    return bool(sentences.stems(words) & sentences.stems(old.claim.text))
 
 
 def _wish(own: str) -> str:
@@ -582,7 +579,7 @@ class FlushService:
             is_noted = False
         if not is_noted:
             await self._committer.commit(
-                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session.id)
+                self._core.clock(), lambda unit: compactions.drop(unit.tx, session.id)
             )
 
     async def again(self, session_id: str) -> None:
@@ -594,7 +591,7 @@ class FlushService:
         session = await self._sessions.database.read(lambda tx: store.get(tx, session_id))
         if session is None:  # erased
             await self._committer.commit(
-                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session_id)
+                self._core.clock(), lambda unit: compactions.drop(unit.tx, session_id)
             )
         else:
             await self.of_ended(session, quietly=session.ended_by in {"daily", "idle"})
@@ -707,7 +704,7 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
-            before = unsaved.get(unit.tx, session.id) or Unsaved()
+            before = compactions.get(unit.tx, session.id) or Unsaved()
             left = self._remember(unit, active, before, flushed.error)
             unit.change(
                 session.id,
@@ -742,15 +739,15 @@ class FlushService:
         """
         session = active.cached.session
         if error is None:
-            unsaved.drop(unit.tx, session.id)
+            compactions.drop(unit.tx, session.id)
             return None
         if isinstance(error, ModelPutOff):  # somebody else's turn is no failure
-            left = replace(before, at=unit.now + unsaved.PAUSES_MS[0])
+            left = replace(before, at=unit.now + compactions.PAUSES_MS[0])
         elif isinstance(error, LimitReached):  # it goes on when there is something left again
             left = Unsaved(max(before.tries, 1), error.limit.period.end, why_of(error))
         else:
             left = before.failed(unit.now, why_of(error))
-        unsaved.mark(unit.tx, session.id, unit.now, left)
+        compactions.mark(unit.tx, session.id, unit.now, left)
         if left.is_given_up and active.is_told:
             language, conversation = active.conversation.language, active.conversation
             words = told(language, session, left, conversation.zone)
@@ -836,7 +833,7 @@ def _pieces(said: Sequence[Sequence[Said]], most: int) -> Iterator[range]:
     """The messages in pieces of at most about `most` tokens; one that is longer is alone."""
     start, size = 0, 0
     for number, lines in enumerate(said):
-        cost = tokens.estimate(quoting.render(lines))
+        cost = budget.estimate(quoting.render(lines))
         if number > start and size + cost > most:
             yield range(start, number)
             start, size = number, 0

@@ -22,7 +22,7 @@ from bot.i18n import text
 from bot.identity import Conversation
 from bot.identity.routing import agent_of
 from bot.memory import layout
-from bot.memory.files import SpaceFiles
+from bot.memory.notes import SpaceFiles
 from bot.sessions import reminders, repeats, store
 from bot.sessions.due_time import shown
 from bot.sessions.recurrence import Rule, Series

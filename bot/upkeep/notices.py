@@ -10,11 +10,12 @@ from itertools import product
 
 import orjson
 
+from bot import money
 from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.session_cache import name_of, tools_of
 from bot.channel import Button
-from bot.context import budget, tokens
+from bot.context import budget
 from bot.context.budget import Part, Report
 from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.prompt import attachments
@@ -22,7 +23,6 @@ from bot.core import Core
 from bot.delivery.outbox import Extra
 from bot.i18n import text
 from bot.messages import Message, Opaque, Picture, Quoted, Text, ToolResult, ToolUse
-from bot.money import counts
 from bot.sessions import store
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
@@ -37,7 +37,7 @@ def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Messa
     cached, limits = active.cached, active.limits
     prefix = cached.snapshots.get(cached.snapshot_of(view))
     weighed = _of_prefix(prefix) if prefix is not None else []
-    weighed.append(Part("summary", tokens.estimate(cached.history.summary)))
+    weighed.append(Part("summary", budget.estimate(cached.history.summary)))
     weighed += _of_messages([*cached.history.shown, *said])
     return Report(
         parts=tuple(_scaled(part, limits.factor) for part in weighed),
@@ -49,7 +49,7 @@ def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Messa
     )
 
 
-def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: counts.Bill) -> str:
+def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: money.Bill) -> str:
     """The line below a reply that says what it cost, where the price is known."""
     line = text(
         language,
@@ -60,7 +60,7 @@ def footer(language: str, usage: Usage, used: int, limits: ModelLimits, bill: co
         percent=budget.percent_full(used, limits.budget),
     )
     if not bill.unpriced:
-        line = f"{line} · {counts.shown_price(bill.usd)}"
+        line = f"{line} · {money.shown_price(bill.usd)}"
     return f"\n\n_{line}_"
 
 
@@ -68,14 +68,14 @@ def _of_prefix(prefix: Snapshot) -> list[Part]:
     memory = sum(size for _, size in prefix.remembered)
     tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix.tools))
     return [
-        Part("persona", tokens.estimate(prefix.system) - memory, prefix.own),
+        Part("persona", budget.estimate(prefix.system) - memory, prefix.own),
         Part("memory", memory, prefix.remembered),
-        Part("tools", tokens.estimate(prefix.tools), tools),
+        Part("tools", budget.estimate(prefix.tools), tools),
     ]
 
 
 def _weight(tool: ToolSpec) -> int:
-    return tokens.estimate(f"{tool.description}{orjson.dumps(dict(tool.schema)).decode()}")
+    return budget.estimate(f"{tool.description}{orjson.dumps(dict(tool.schema)).decode()}")
 
 
 def _of_messages(messages: Sequence[Message]) -> list[Part]:
@@ -88,15 +88,15 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
         for block in message.blocks:
             match block:
                 case Text(words, note=True, value=Quoted()):
-                    recalled += tokens.estimate(words)
+                    recalled += budget.estimate(words)
                 case Text() | Picture():
                     said += _weight_of(block)
                 case ToolUse(_, name, arguments):
-                    said += tokens.estimate(f"{name} {arguments}")
+                    said += budget.estimate(f"{name} {arguments}")
                 case ToolResult(id_, words):
-                    results[names.get(id_, "?")] += tokens.estimate(words)
+                    results[names.get(id_, "?")] += budget.estimate(words)
                 case Opaque():
-                    said += tokens.estimate(block.weighed)
+                    said += budget.estimate(block.weighed)
     return [
         Part("memory", recalled),
         Part("history", said, tuple(sorted(files.items()))),
@@ -105,7 +105,7 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
 
 
 def _weight_of(block: Text | Picture) -> int:
-    return tokens.estimate(block.text) if isinstance(block, Text) else PICTURE_TOKENS
+    return budget.estimate(block.text) if isinstance(block, Text) else PICTURE_TOKENS
 
 
 def _scaled(part: Part, factor: float) -> Part:

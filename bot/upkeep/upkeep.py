@@ -19,15 +19,15 @@ from bot import fencing
 from bot.agent.running import RunningTurns
 from bot.core import Core
 from bot.identity import Conversation
-from bot.money.limits import LimitReached
+from bot.money import LimitReached
 from bot.plugins import Ended
-from bot.sessions import unsaved
+from bot.sessions import compactions
 from bot.sessions.store import Session
 from bot.upkeep import active_session
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Due, Kind
 from bot.upkeep.compaction import CompactionService, Outcome, Why
 from bot.upkeep.flush import FlushService
-from bot.upkeep.titles import AFTER_TURNS, Titles
+from bot.upkeep.summary import AFTER_TURNS, Titles
 
 log = structlog.get_logger(__name__)
 
@@ -160,7 +160,7 @@ class Upkeep:
         if not self._core.is_leader or not config.enable_memory_flush:
             return
         found = await self.sessions.database.read(
-            lambda tx: unsaved.due(tx, now, interrupted=interrupted)
+            lambda tx: compactions.due(tx, now, interrupted=interrupted)
         )
         for session_id in found:
             self._begin(session_id, "flush", self._flushes.again(session_id))

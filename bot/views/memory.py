@@ -15,9 +15,9 @@ from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import entries, layout, markdown, selftest
 from bot.memory.claims import FADED, Aging, Claim
 from bot.memory.entries import Remembered
-from bot.memory.files import Listed
 from bot.memory.memory import Forgotten, Memory, Overview, Preview
 from bot.memory.note_store import MAX_WRITE
+from bot.memory.notes import Listed
 from bot.memory.search import Building, Findings, Hit
 from bot.memory.selftest import Asked
 from bot.messages import BEFORE, Quote
@@ -106,7 +106,7 @@ def _part(language: str, name: str, off: str, **values: object) -> str:
 
 def how_far(language: str, building: Building) -> str:
     """The progress of an index that is being built, and how one searches until it is there."""
-    name = "beside" if building.beside else "first"
+    name = "first" if building.is_first else "again"
     return text(language, f"memory.building.{name}", done=building.done, total=building.total)
 
 

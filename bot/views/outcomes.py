@@ -1,4 +1,4 @@
-"""The state of each message of a chat and of each text sent there, without anybody's words."""
+"""Findings of the doctor, and the state of each message of a chat, without anybody's words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,44 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from bot import errors
+from bot.channel import Finding, Level
 from bot.delivery import outbox
+from bot.i18n import DEFAULT_LANGUAGE
+from bot.i18n import finding as said
 from bot.invocation import confidant
 from bot.storage import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A finding as a person reads it; `fix` is what to do, empty for nothing.
+
+    `language` is that of its words, which are English where a package brought them.
+    """
+
+    level: Level
+    text: str
+    fix: str
+    account: str
+    language: str = DEFAULT_LANGUAGE
+
+
+def told(finding: Finding, language: str) -> Told:
+    """A finding in somebody's language; one that a package brought keeps its own words. Pure."""
+    if finding.text or not finding.id:
+        return Told(finding.level, finding.text, finding.fix, finding.account)
+    text = said(language, f"{finding.id}.text", **finding.values)
+    fix = said(language, f"{finding.id}.fix", **finding.values)
+    return Told(finding.level, text or finding.id, fix, finding.account, language)
+
+
+def named(language: str, check: str) -> str:
+    """The name of a part of the program; a channel has its own. Pure."""
+    return said(language, f"check.{check}") or check
+
+
+# --- messages of a chat ---------------------------------------------------------------------------
+
 
 MOST: Final = 20  # of each, the newest
 

@@ -8,13 +8,23 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Final
 
+from bot import money
 from bot.agent.models import Usage
 from bot.agent.turn import added
 from bot.clock import Clock, moment
 from bot.identity import Conversation
-from bot.money import Heading, counts
-from bot.money.counts import Bill, Prices, UsageCount, UsageLine
-from bot.money.limits import SETTLED_MS, Allowance, LimitStatus, Span, period
+from bot.money import (
+    SETTLED_MS,
+    Allowance,
+    Bill,
+    Heading,
+    LimitStatus,
+    Prices,
+    Span,
+    UsageCount,
+    UsageLine,
+    period,
+)
 from bot.sessions import store
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -116,7 +126,7 @@ class UsageDays:
             self._zone = zone
             kept = _Kept(found[0].start, found[0].start)
         fresh = {
-            day.start: counts.sums(tx, ("person", "model", "purpose"), day.start, day.end)
+            day.start: money.sums(tx, ("person", "model", "purpose"), day.start, day.end)
             for day in found
             if day.start >= kept.end
         }
@@ -127,7 +137,7 @@ class UsageDays:
             for day in found
         )
         by_person = _together(kept.people, [each for many in fresh.values() for each in many])
-        people = counts.summed(
+        people = money.summed(
             (
                 (person, model, runs, usage)
                 for person, models in by_person.items()
@@ -198,7 +208,7 @@ _NAMES: Final[Mapping[Heading, Callable[[DayUsage, UsageCount], str]]] = {
 def _report(found: Sequence[DayUsage], prices: Prices) -> UsageReport:
     """Some days, summed up: days in order, else the dearest first."""
     lines: dict[Heading, Sequence[UsageLine]] = {
-        heading: counts.summed(
+        heading: money.summed(
             (
                 (name(each, count), str(count.keys[0]), count.runs, count.usage)
                 for each in found
@@ -263,8 +273,8 @@ class UsageViews:
             month = self._by_session(tx, conversation, "month", now)
             known = ((store.get(tx, line.name), line.bill) for line in month[:LISTED])
             return OwnUsage(
-                counts.total(self._by_session(tx, conversation, "day", now)).bill,
-                counts.total(month).bill,
+                money.total(self._by_session(tx, conversation, "day", now)).bill,
+                money.total(month).bill,
                 [(session, bill) for session, bill in known if session is not None],
                 max(0, len(month) - LISTED),
                 limits,
@@ -277,9 +287,9 @@ class UsageViews:
     ) -> Sequence[UsageLine]:
         within = period(span, now, conversation.zone)
         groups = ("session_id", "model")
-        found = counts.sums(tx, groups, within.start, within.end, person=conversation.person)
+        found = money.sums(tx, groups, within.start, within.end, person=conversation.person)
         rows = ((str(each.keys[0]), str(each.keys[1]), each.runs, each.usage) for each in found)
-        return counts.summed(rows, self.prices)
+        return money.summed(rows, self.prices)
 
     async def _limits(self, conversation: Conversation) -> Sequence[LimitStatus]:
         """A person's own limits, and for the owner those of everybody together."""
@@ -297,7 +307,7 @@ def days_of(tx: Transaction, person: str, days: Sequence[Day]) -> list[DayUsage]
     found: list[list[UsageCount]] = [[] for _ in days]
     starts = [day.start for day in days]
     groups = ("at", "model", "purpose")
-    for each in counts.sums(tx, groups, starts[0], days[-1].end, person=person):
+    for each in money.sums(tx, groups, starts[0], days[-1].end, person=person):
         found[bisect_right(starts, int(each.keys[0])) - 1].append(each)
     return [DayUsage(day, _anybodys(many)) for day, many in zip(days, found, strict=True)]
 

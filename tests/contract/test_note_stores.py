@@ -14,10 +14,8 @@ from bot.coordination import Event, Hear
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import claims, layout, note_store
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
-from bot.memory.note_store import MAX_WRITE, NoteStore, Watch
-from bot.memory.notes import Notes, Place, Replaced
+from bot.memory.note_store import MAX_WRITE, FolderNotes, NoteStore, Watch
+from bot.memory.notes import Notes, Place, Replaced, SpaceFiles
 from bot.memory.row_notes import RowNotes, space_of
 from bot.storage.postgres import PostgresDatabase
 from tests.contract.test_memory_index import Kept

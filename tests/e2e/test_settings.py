@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
-from bot.dashboard.settings.options import SECTIONS
+from bot.dashboard.settings.pages import SECTIONS
 from tests.e2e.test_first_start import fits
 from tests.e2e.test_web_access import faults
 from tests.fakes.started import started

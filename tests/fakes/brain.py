@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 
 from bot.agent.models import Purpose, Reply, Request, TextDelta, Usage
-from bot.context import wording
+from bot.context import sentences
 from bot.memory import guard
 from bot.messages import Message, Text, ToolUse
 from bot.testing import ScriptedModel
@@ -94,7 +94,7 @@ def added(request: Request, *texts: str) -> str:
 
 
 def _content(text: str) -> frozenset[str]:
-    return wording.stems(text).union(map(str, wording.numbers(text)))
+    return sentences.stems(text).union(map(str, sentences.numbers(text)))
 
 
 def _cited(said: dict[str, frozenset[str]], left: frozenset[str]) -> str:

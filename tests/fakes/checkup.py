@@ -10,7 +10,7 @@ from bot.cli.common import opened_database
 from bot.clock import Clock, system_clock
 from bot.config import Config
 from bot.doctor import Setup
-from bot.views.findings import Told, told
+from bot.views.outcomes import Told, told
 
 
 def setup_of(config: Config, clock: Clock = system_clock) -> Setup:

@@ -25,7 +25,7 @@ def copied_from(template: Path) -> Generator[None]:
     empty, version = template.read_bytes(), schema.VERSION
 
     def copied(path: Path, *, keeps: bool = True) -> apsw.Connection:
-        if schema.VERSION == version and not path.exists():
+        if version == schema.VERSION and not path.exists():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 files.create(path)

@@ -16,12 +16,12 @@ from bot.errors import ModelUnreachable
 from bot.identity import MessageOrigin
 from bot.identity.routing import agent_of
 from bot.identity.view import folder_name, talk_of
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import SpaceFiles
 from bot.memory.transcripts import TranscriptFeed
 from bot.portability import person
 from bot.sessions import repeats
-from bot.sessions.search import find, keys_of
+from bot.sessions.browsing import find, keys_of
 from bot.storage.sqlite import SqliteDatabase
 from bot.testing import ScriptedModel
 from tests.integration.test_archive import invoke

@@ -22,9 +22,9 @@ from pydantic import SecretStr
 from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.capabilities import ServiceRefused
 from bot.agent.models.connection import model_error
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.refusals import ServiceRefused
 from bot.config import ServiceConfig
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
 from bot.net import connection

@@ -103,7 +103,7 @@ async def test_two_presses_make_one_and_a_slow_one_is_told(tmp_path, monkeypatch
         return await make_it(config, target, *rest, **more)
 
     monkeypatch.setattr(making, "make", slowly)
-    monkeypatch.setattr("bot.dashboard.backups.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("bot.dashboard.overview.WAIT_SECONDS", 0.05)
     async with started(tmp_path) as program:
         page, files = await make(program)
         assert (files, "A backup is being made." in page) == ([], True)
@@ -114,7 +114,7 @@ async def test_two_presses_make_one_and_a_slow_one_is_told(tmp_path, monkeypatch
         page, files = await make(program)  # waits for the same one
         assert (len(files), "Backup made." in page) == (1, True)
     monkeypatch.setattr(making, "make", slowly)
-    monkeypatch.setattr("bot.dashboard.backups.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("bot.dashboard.overview.WAIT_SECONDS", 0.05)
     gate.clear()
     async with started(tmp_path) as program:
         await make(program)  # the program stops while one is made

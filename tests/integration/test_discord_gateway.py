@@ -16,7 +16,7 @@ from adapters.discord.channel import Discord
 from bot.channel import Address, Health, Outbound
 from bot.commands.commander import menus
 from bot.errors import ChannelError, SendLater, SendTransient
-from bot.views.findings import told
+from bot.views.outcomes import told
 from tests.fakes.discord import FakeDiscord
 from tests.fakes.discord_channel import QUICK, account, running, settings
 from tests.fakes.discord_parts import TOKEN, message, user

@@ -215,7 +215,7 @@ def test_an_interrupted_restore_is_completed(data, tmp_path):
     archive = tmp_path / "all.backup"
     assert CliRunner().invoke(cli, ["backup", str(archive)]).exit_code == 0
     (data / "workspace" / "MEMORY.md").write_text("- something later\n")
-    with interrupted("bot.portability.swap.finish_interrupted"):
+    with interrupted("bot.portability.restore.finish_interrupted"):
         CliRunner().invoke(cli, ["restore", str(archive)])
     found = asked("doctor", code=1)
     assert serious(found) == {"storage.restoring": "restore"}

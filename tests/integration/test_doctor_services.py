@@ -21,9 +21,9 @@ from bot.channel import reveal
 from bot.cli.main import cli
 from bot.clock import system_clock
 from bot.config import Config
-from bot.doctor import checks, network, server, services
+from bot.doctor import checks, server, services
 from bot.storage.files import DataDirLock
-from bot.views.findings import Told
+from bot.views.outcomes import Told
 from tests.fakes import completions_api as completions
 from tests.fakes import messages_api as api
 from tests.fakes import sites
@@ -74,7 +74,7 @@ async def test_the_clock_is_compared_with_the_date_of_what_is_asked_anyway(
         service = {"anthropic": {"base_url": f"{url}/v1", "api_key": "sk-canary"}}
         config = config_of(tmp_path, models=service)
         await looked(services.check_models, config)
-    _zone, found = await looked(network.check_clock, config)
+    _zone, found = await looked(services.check_clock, config)
     assert found.level == level
     if way:
         measured, said = re.fullmatch(
@@ -91,7 +91,7 @@ async def test_nobody_is_asked_where_nothing_is_set_up_or_reached(tmp_path):
     for sections in ({}, {"models": gone}):
         config = config_of(tmp_path, **sections)
         await looked(services.check_models, config)
-        found = await looked(network.check_clock, config)
+        found = await looked(services.check_clock, config)
         assert [each.level for each in found] == ["ok"]  # the time zone
 
 
@@ -100,9 +100,9 @@ async def test_a_clock_that_was_set_back_is_told_by_what_is_stored(tmp_path):
     async with running(folder, clock=now) as engine:
         await engine.ask("hello")
     config = config_of(tmp_path)
-    assert wrong(await looked(network.check_clock, config, now)) == []
+    assert wrong(await looked(services.check_clock, config, now)) == []
     now.advance(hours=-2)
-    ((level, text),) = wrong(await looked(network.check_clock, config, now))
+    ((level, text),) = wrong(await looked(services.check_clock, config, now))
     assert (level, text.partition(":")[0]) == (
         "error",
         "something was stored 7200 seconds in the future",
@@ -126,14 +126,14 @@ async def test_a_rule_about_a_chat_in_which_nobody_wrote_is_pointed_out(tmp_path
 
 async def test_nodes_are_told_when_their_clock_is_not_the_servers(tmp_path, postgres_url):
     config = config_of(tmp_path, storage={"url": postgres_url})
-    assert wrong(await looked(network.check_clock, config)) == []
-    found = wrong(await looked(network.check_clock, config, lambda: system_clock() + 600_000))
+    assert wrong(await looked(services.check_clock, config)) == []
+    found = wrong(await looked(services.check_clock, config, lambda: system_clock() + 600_000))
     assert [level for level, _ in found] == ["warning"]
 
 
 async def test_the_time_zone_is_named(tmp_path):
     agent = {"timezone": "Asia/Shanghai"}
-    (found,) = await looked(network.check_clock, config_of(tmp_path, agent=agent))
+    (found,) = await looked(services.check_clock, config_of(tmp_path, agent=agent))
     assert found.text == "the time zone is Asia/Shanghai, from [agent] timezone"
 
 
@@ -145,7 +145,7 @@ async def test_the_page_answers_also_through_its_proxy(tmp_path):
     async with running(tmp_path / "data", serves=True, dashboard={"port": port}):
         origin = f"http://127.0.0.1:{port}"
         dashboard = {"port": port, "allowed_origins": [origin, "http://127.0.0.1:1"]}
-        found = await looked(network.check_page, config_of(tmp_path, dashboard=dashboard))
+        found = await looked(services.check_page, config_of(tmp_path, dashboard=dashboard))
     assert [each.text for each in found] == [
         "only this machine can reach it, so it needs no token",
         f"the page answers at 127.0.0.1:{port}",
@@ -155,23 +155,23 @@ async def test_the_page_answers_also_through_its_proxy(tmp_path):
 
 
 async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(network, "TIMEOUT", 0.2)
+    monkeypatch.setattr(services, "TIMEOUT", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as other:  # it never answers
         port = other.getsockname()[1]
         config = config_of(tmp_path, dashboard={"port": port})
-        ((level, text),) = wrong(await looked(network.check_page, config))
+        ((level, text),) = wrong(await looked(services.check_page, config))
         assert (level, text) == (
             "error",
             f"another program is listening on 127.0.0.1:{port}, so the page cannot",
         )
         with DataDirLock(tmp_path / "data"):
-            ((_, text),) = wrong(await looked(network.check_page, config))
+            ((_, text),) = wrong(await looked(services.check_page, config))
             assert "the bot is running, but its page does not answer" in text
-    assert wrong(await looked(network.check_page, config)) == []
+    assert wrong(await looked(services.check_page, config)) == []
     app = web.Application()
     async with sites.serving(app) as url:
         config = config_of(tmp_path, dashboard={"port": int(url.rpartition(":")[2])})
-        ((_, text),) = wrong(await looked(network.check_page, config))
+        ((_, text),) = wrong(await looked(services.check_page, config))
         assert "another program is listening" in text
 
 
@@ -184,7 +184,7 @@ async def test_a_port_that_another_program_has_is_told(tmp_path, monkeypatch):
 )
 async def test_what_lets_strangers_in_is_told(tmp_path, dashboard, said):
     config = config_of(tmp_path, dashboard={"port": 0, **dashboard})
-    ((_, text),) = wrong(await looked(network.check_page, config))
+    ((_, text),) = wrong(await looked(services.check_page, config))
     assert said in text
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from dataclasses import dataclass, field
+from types import FrameType
 
 import pytest
 
 from bot import errors
 from bot.agent.models import Reply, Request, Usage
 from bot.agent.models.registry import Breaker
-from bot.channel import Address, ModelChoice
+from bot.channel import Address, Inbound, ModelChoice
+from bot.gateway import gateway
 from bot.messages import Message, ToolUse
+from bot.sessions.inbox import QueuedMessage
 from bot.testing import ScriptedModel, calls
 from bot.upkeep.active_session import ActiveSessions
 from tests.fakes.brain import LONG, Brain, query
@@ -682,3 +686,49 @@ async def test_how_much_the_model_thinks_is_chosen_for_a_conversation_and_outlas
         assert "from now on: default." in await engine.ask("/think default")
         await engine.ask("hello")
         assert engine.model.requests[-1].thinking == ""
+
+
+@dataclass
+class HandedOn:
+    """The modules that the gateway hands a message to, in order, as a profiler sees it."""
+
+    modules: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        sys.setprofile(self._look)
+
+    def __exit__(self, *_exc: object) -> None:
+        sys.setprofile(None)
+
+    def _look(self, frame: FrameType, event: str, _argument: object) -> None:
+        code, caller = frame.f_code, frame.f_back
+        if event != "call" or caller is None or code.co_filename == "<string>":
+            return
+        module = frame.f_globals.get("__name__", "")
+        names = code.co_varnames[: code.co_argcount]
+        given = [frame.f_locals[each] for each in names if each != "self"]
+        if (
+            caller.f_globals.get("__name__") == gateway.__name__ != module
+            and module.startswith("bot.")
+            and any(isinstance(each, Inbound | QueuedMessage) for each in given)
+        ):
+            self.modules.append(module)
+
+
+async def test_a_message_that_comes_in_visits_no_module_twice(engine, monkeypatch):
+    before_and_after, within, store = HandedOn(), HandedOn(), gateway._store
+
+    def stored(unit, **known):
+        with within:
+            return store(unit, **known)
+
+    monkeypatch.setattr(gateway, "_store", stored)
+    with before_and_after:
+        await engine.say("hello")
+    assert before_and_after.modules == [
+        "bot.gateway.admission",  # whether it is for the bot
+        "bot.sessions.inbox",  # as it can be stored
+        "bot.commands.commander",  # whether it is a command
+        "bot.gateway.lanes",  # to be answered
+    ]
+    assert within.modules == ["bot.sessions.inbox", "bot.unit_of_work"]

@@ -19,10 +19,11 @@ from bot.config import Settings
 from bot.doctor import checks
 from bot.errors import NotVisible
 from bot.identity.view import MemoryView
-from bot.memory import disk, folders
+from bot.memory import chunking, folders, note_store
 from bot.memory.folders import Folder, front_matter
 from bot.memory.index import note_files
 from bot.memory.memory import Memory
+from bot.memory.note_store import Seen
 from bot.messages import Text, ToolResult
 from bot.testing import ScriptedModel, calls
 from tests.documents import docx_of, pdf_of
@@ -201,7 +202,7 @@ async def test_notes_in_a_subfolder_that_cannot_be_opened_for_now_stay_found(tmp
     write_file(tmp_path / "vault/one.md", "the stove")
     write_file(tmp_path / "vault/cellar/heating.md", "the boiler")
     async with opened(tmp_path) as memory:
-        open_folder = disk.open_folder
+        open_folder = note_store.open_folder
 
         def refuses(parent, name):
             if name == "cellar":
@@ -209,7 +210,7 @@ async def test_notes_in_a_subfolder_that_cannot_be_opened_for_now_stay_found(tmp
             return open_folder(parent, name)
 
         with monkeypatch.context() as patch:
-            patch.setattr(disk, "open_folder", refuses)
+            patch.setattr(note_store, "open_folder", refuses)
             await memory.folders.sync()
             assert "cannot be read: 1" in memory.folders.state("vault").fault
             assert await found(memory, "boiler") == ["vault/cellar/heating.md:1"]
@@ -248,6 +249,34 @@ async def test_forgetting_and_a_rebuild_leave_a_folder_as_it_is(tmp_path):
     async with opened(tmp_path) as memory:
         assert await found(memory, "boiler") == ["vault/one.md:1"]
     assert (tmp_path / "vault/one.md").read_text() == "the boiler"
+
+
+async def test_a_folder_that_is_away_is_found_though_the_embedder_and_the_cut_change(
+    tmp_path, monkeypatch
+):
+    vault = tmp_path / "vault"
+    write_file(vault / "one.md", "the boiler")
+    async with opened(tmp_path):
+        pass
+    write_file(vault / "two.md", "the stove")
+    vault.rename(tmp_path / "away")
+    monkeypatch.setattr(chunking, "VERSION", chunking.VERSION + 1)
+    async with opened(tmp_path, embedder={"provider": "none"}) as memory:
+        await memory.index.sync("test")
+        assert await found(memory, "boiler") == ["vault/one.md:1"]
+        vault.rmdir()
+        (tmp_path / "away").rename(vault)
+        reads: list[str] = []
+        whole = folders.Folders._item
+
+        async def item(self: folders.Folders, name: str, root: Any, seen: Seen) -> Any:
+            reads.append(seen.path)
+            return await whole(self, name, root, seen)
+
+        monkeypatch.setattr(folders.Folders, "_item", item)
+        await memory.folders.sync()
+        assert reads == ["one.md", "two.md"]  # the first is cut again
+        assert await found(memory, "boiler stove") == ["vault/one.md:1", "vault/two.md:1"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from bot.identity.routing import OWNER
 from bot.identity.view import MemoryView
 from bot.importing import exports as reading
 from bot.importing.openclaw import moving
-from bot.sessions import forgetting, search, store
+from bot.sessions import browsing, forgetting, store
 from bot.sessions.mirror import all_transcripts as transcripts
 from bot.storage.files import DataDirLock
 from bot.storage.sqlite import SqliteDatabase
@@ -291,7 +291,7 @@ async def test_nobody_else_finds_them_and_the_person_does(folder, archive):
     async with beside(folder) as database:
         for who, count in (("memory:ada", 1), ("memory:bo", 0), (OWNER, 0)):
             view = MemoryView("people/x", (), private=True, people=(who,))
-            hits = await database.read(lambda tx, v=view: search.find(tx, v, "Quallenfischer", 9))
+            hits = await database.read(lambda tx, v=view: browsing.find(tx, v, "Quallenfischer", 9))
             assert len(hits) == count, who
         # It is no chat in which the person could be told anything.
         latest = await database.read(lambda tx: store.latest_direct(tx, "memory:ada"))
@@ -318,7 +318,7 @@ async def test_what_is_forgotten_stays_so_when_it_is_imported_again(folder, arch
         assert len(gone) == 1
     assert "nothing new" in await asyncio.to_thread(imported, folder, "chatgpt", archive)
     async with beside(folder) as database:
-        assert await database.read(lambda tx: search.find(tx, VIEW, "Quallenfischer", 9)) == []
+        assert await database.read(lambda tx: browsing.find(tx, VIEW, "Quallenfischer", 9)) == []
 
 
 async def test_a_lost_database_gets_them_back_from_their_transcripts(folder, archive):
@@ -659,7 +659,7 @@ async def test_each_person_and_each_room_finds_its_own_and_nothing_else(folder, 
             found = {
                 name
                 for name, view in views.items()
-                if await database.read(lambda tx, v=view, w=words: search.find(tx, v, w, 9))
+                if await database.read(lambda tx, v=view, w=words: browsing.find(tx, v, w, 9))
             }
             assert found == whose, words
     finally:

@@ -12,7 +12,7 @@ from bot.importing import exports, storing
 from bot.importing.openclaw import home, moving
 from bot.importing.storing import Owner
 from bot.portability.person import snapshot_of
-from bot.sessions import browsing, search
+from bot.sessions import browsing
 from bot.storage import Transaction
 from tests.fakes import exports as made
 from tests.fakes import openclaw
@@ -39,8 +39,8 @@ async def test_conversations_are_brought_beside_nodes_once(tmp_path, postgres_ur
             MemoryView("main", (), private=True, people=(who,)) for who in ("main", "telegram:1")
         )
         listed = browsing.listed(tx, ("main",), 9)
-        found = len(search.find(tx, own, "Qualle1", 9))
-        return found, len(search.find(tx, other, "Qualle1", 9)), [each.title for each in listed]
+        found = len(browsing.find(tx, own, "Qualle1", 9))
+        return found, len(browsing.find(tx, other, "Qualle1", 9)), [each.title for each in listed]
 
     async with storing.opened(config, FakeClock()) as target:
         found, others, titles = await target.database.read(look)

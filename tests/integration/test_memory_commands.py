@@ -20,11 +20,11 @@ from bot.config import MemoryConfig, Settings
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import chunking, embed
-from bot.memory.disk import FolderNotes
 from bot.memory.index import MemoryIndex
 from bot.memory.index.cache import digest
 from bot.memory.index.service import CACHE, leave_folder
 from bot.memory.memory import OWNER_VIEW, Memory
+from bot.memory.note_store import FolderNotes
 from bot.messages import Text, ToolResult
 from bot.sessions import entries
 from bot.storage import Transaction

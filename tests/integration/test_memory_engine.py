@@ -114,7 +114,7 @@ async def test_a_disk_that_is_full_gets_no_tick(tmp_path, monkeypatch):
 
     async with running(tmp_path, model=writing("✓ Done.", text="x")) as engine:
         with monkeypatch.context() as patch:
-            patch.setattr("bot.memory.disk.append", full)
+            patch.setattr("bot.memory.note_store.append", full)
             told = await engine.ask("remember x")
         assert told.startswith("Done.\n\nNot stored: the note could not be written: No space")
         result = engine.model.requests[-1].messages[-1].blocks[0]

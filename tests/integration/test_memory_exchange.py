@@ -32,7 +32,7 @@ from bot.sessions.mirror import path_of
 from bot.settings import load
 from bot.storage.postgres import PostgresDatabase
 from bot.testing import InMemoryChannel, ScriptedModel
-from bot.views.findings import told
+from bot.views.outcomes import told
 from tests.proofs.rounds import sample
 from tests.support import PATIENCE, pause, running, until, write_file
 

@@ -24,8 +24,8 @@ from bot.channel.http import Visitor
 from bot.dashboard.browsers import Browsers
 from bot.dashboard.guard import COOKIE
 from bot.identity.view import MemoryView, folder_name
-from bot.memory.files import Listed, SpaceFiles
 from bot.memory.index import MemoryIndex
+from bot.memory.notes import Listed, SpaceFiles
 from bot.memory.search import Building, Status
 from bot.sessions.erasing import ASKED
 from bot.storage.records import keep
@@ -637,14 +637,14 @@ async def test_versions_are_bounded(me, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("is_beside", "said"),
-    [(True, "being rebuilt: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
+    ("is_first", "said"),
+    [(False, "being rebuilt: 3 of 7 files"), (True, "is being built: 3 of 7 files")],
 )
-async def test_how_far_another_index_is_is_shown(it, me, monkeypatch, *, is_beside, said):
+async def test_how_far_the_index_is_is_shown(it, me, monkeypatch, *, is_first, said):
     real = MemoryIndex.status
 
     async def status(index: MemoryIndex) -> Status:
-        told = Building(3, 7, beside=is_beside, by_meaning=False)
+        told = Building(3, 7, is_first=is_first, by_meaning=False)
         return replace(await real(index), building=told)
 
     monkeypatch.setattr(MemoryIndex, "status", status)

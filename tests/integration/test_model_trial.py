@@ -19,7 +19,7 @@ from bot.agent.models import trial
 from bot.agent.models.service import ServiceModel
 from bot.channel import Finding
 from bot.config import ModelsConfig
-from bot.views.findings import told
+from bot.views.outcomes import told
 from tests.fakes import completions_api as api
 from tests.fakes.started import started
 from tests.support import PATIENCE

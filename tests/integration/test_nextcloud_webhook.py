@@ -23,7 +23,7 @@ from bot.channel import Address, Foreign, Health, Inbound, Outbound
 from bot.channel.kit.webhook import MAX_BODY
 from bot.errors import SendRefused, StorageError
 from bot.testing import RecordingEngine, ScriptedModel
-from bot.views.findings import told
+from bot.views.outcomes import told
 from tests.fakes.nextcloud import (
     QUICK,
     RESPONSE,

@@ -16,13 +16,12 @@ from bot.agent.models import Request
 from bot.errors import ModelOverloaded
 from bot.identity.view import folder_name
 from bot.memory import claims, uses
-from bot.memory.disk import FolderNotes
 from bot.memory.embed import NoEmbedder
-from bot.memory.files import SpaceFiles
 from bot.memory.index import MemoryIndex
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.night.keeper import Keeper
-from bot.memory.notes import Notes
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.sessions import erasing
 from bot.sessions.erasing import NIGHT as NIGHT_KEPT
 from bot.storage import Row, Transaction

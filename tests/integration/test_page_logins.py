@@ -14,7 +14,7 @@ from bot.channel import PAGE_OWNER
 from bot.dashboard import browsers as browsers_module
 from bot.dashboard.browsers import Browsers, browser_of
 from bot.dashboard.guard import COOKIE
-from bot.dashboard.logins import NOBODYS, Passwords
+from bot.dashboard.people import NOBODYS, Passwords
 from bot.identity import MessageOrigin
 from bot.sessions import page_logins
 from bot.sessions.page_logins import Login
@@ -332,7 +332,7 @@ async def test_what_is_answered_does_not_tell_which_names_there_are(tmp_path):
 
 async def test_a_name_that_has_no_password_takes_as_long_as_one_that_has(monkeypatch):
     verified: list[str] = []
-    matches = "bot.dashboard.logins._matches"
+    matches = "bot.dashboard.people._matches"
     monkeypatch.setattr(matches, lambda hashed, _typed: verified.append(hashed) or True)
     passwords = Passwords()
     assert not await passwords.matches("ada", "", "typed")

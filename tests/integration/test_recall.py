@@ -17,7 +17,7 @@ from bot.agent.tools import ToolContext
 from bot.memory.memory import OWNER_VIEW
 from bot.memory.search import Findings
 from bot.messages import Message, Quote, Quoted, Text
-from bot.sessions import search, store
+from bot.sessions import browsing, store
 from bot.testing import ScriptedModel, calls
 from tests.fakes import embeddings_api
 from tests.fakes.memory_search import WordSearcher
@@ -347,7 +347,7 @@ async def test_what_was_recalled_is_stored_with_its_place_and_is_nobodys_words(t
         )
         view = replace(OWNER_VIEW, keys=(key,))
         passages = await database.read(
-            lambda tx: search.passages(tx, view, "peanuts", 5, beside="another")
+            lambda tx: browsing.passages(tx, view, "peanuts", 5, beside="another")
         )
         said = [entry.text for each in passages for entry in each.said if entry.role == "user"]
         assert not any("peanuts" in words for words in said)

@@ -19,8 +19,8 @@ from pydantic import SecretStr
 from bot import errors
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.agent.models.anthropic import AnthropicModel
+from bot.agent.models.capabilities import LEAST, RUN, cleaned
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.refusals import LEAST, RUN, cleaned
 from bot.agent.models.registry import Models
 from bot.agent.models.service import ServiceModel
 from bot.config import ServiceConfig

@@ -42,7 +42,7 @@ from bot.storage.sqlite import SqliteDatabase
 from bot.testing import InMemoryChannel, ScriptedModel, calls
 from bot.unit_of_work import Committer
 from bot.views import outcomes
-from bot.views.findings import told as tell_in
+from bot.views.outcomes import told as tell_in
 from tests.fakes.pair import pair
 from tests.support import NOON, Engine, FakeClock, beside, core_of, running, until
 from tests.unit.test_reminders import Bell

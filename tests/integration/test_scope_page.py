@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bot.channel import ScopeRule
-from bot.dashboard.scope import sentence, written
+from bot.dashboard.channels import sentence, written
 from bot.identity.routing import MessageOrigin
 from tests.fakes.started import Started, load, started, unchanged
 

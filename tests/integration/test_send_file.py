@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from bot.agent.models import Reply, Request
-from bot.agent.tools.send_file import MAX_NAME, MOST_BYTES, MOST_FILES
+from bot.agent.tools.sending import MAX_FILE_NAME, MOST_BYTES, MOST_FILES
 from bot.channel import Attachment, Capabilities, Media
 from bot.delivery import outbox
 from bot.errors import SendRefused, SendTransient
@@ -126,7 +126,7 @@ async def test_what_cannot_be_sent_says_why_and_nothing_is(tmp_path):
             ({"name": "a.txt"}, "either 'text' or 'source'"),
             ({"name": "a.txt", "text": "x", "source": "y"}, "either 'text' or 'source'"),
             ({"name": " ", "text": "x"}, "'name' is empty"),
-            ({"name": "x" * (MAX_NAME + 1), "text": "x"}, "at most"),
+            ({"name": "x" * (MAX_FILE_NAME + 1), "text": "x"}, "at most"),
             ({"name": "a", "source": "nothing.png"}, "no such file here; there are: none"),
             ({"name": "a", "source": "a-0123456789ab"}, "Error"),
             ({"name": "a.txt", "text": "é" * 150_000, "x": 1}, "unknown argument"),

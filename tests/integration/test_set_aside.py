@@ -57,7 +57,7 @@ async def test_a_date_no_calendar_has_is_no_reason_not_to_answer(engine):
 
 
 async def test_such_a_date_that_was_stored_before_is_none_either(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.sessions.inbox.timely", lambda inbound, _now: inbound)
+    monkeypatch.setattr("bot.gateway.admission.timely", lambda inbound, _now: inbound)
     async with running(tmp_path) as engine:
         assert await engine.ask("hello", sent_at=YEAR_19391 * 10**6) == "You said: hello"
 

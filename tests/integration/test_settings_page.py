@@ -18,8 +18,7 @@ from bot.channel import Address, ChannelPlugin, Finding, Health, reveal
 from bot.config import Config, Settings
 from bot.dashboard.channels import ChannelPages
 from bot.dashboard.overview import DAYS
-from bot.dashboard.settings.options import SECTIONS
-from bot.dashboard.settings.pages import SettingsPages
+from bot.dashboard.settings.pages import SECTIONS, SettingsPages
 from bot.dashboard.settings.start import StartPages
 from bot.delivery import outbox
 from bot.doctor.services import examined

@@ -17,7 +17,7 @@ from bot.channel import Address, Health, Inbound
 from bot.channel.kit.supervisor import MAX_FAULTS
 from bot.commands.commander import menus
 from bot.errors import ChannelError
-from bot.views.findings import told
+from bot.views.outcomes import told
 from tests.fakes.ports import free_port
 from tests.fakes.telegram import FakeTelegram, Fault
 from tests.fakes.telegram_channel import WatchingEngine, running, settings

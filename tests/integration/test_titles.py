@@ -11,7 +11,7 @@ import pytest
 
 from bot.errors import ModelUnreachable
 from bot.sessions import browsing
-from bot.upkeep.titles import title_in
+from bot.upkeep.summary import title_in
 from tests.fakes.brain import Brain, settled
 from tests.support import beside, running, until
 

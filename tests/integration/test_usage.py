@@ -23,7 +23,7 @@ from bot.dashboard import usage
 from bot.dashboard.usage import MOST_PEOPLE
 from bot.errors import ModelOverloaded
 from bot.messages import Message, Text, ToolUse
-from bot.money.limits import Allowance
+from bot.money import Allowance
 from bot.testing import ScriptedModel
 from tests.fakes.brain import Brain, current, query, says, settled, writing
 from tests.fakes.page_people import browser, browsers, key_in, serving

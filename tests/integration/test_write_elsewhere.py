@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.agent.models import Reply, Request
-from bot.agent.tools.write_elsewhere import MAX_TEXT, MOST
+from bot.agent.tools.sending import MAX_TEXT, MOST
 from bot.channel import Piece
 from bot.errors import SendUnreachable
 from bot.messages import Message, ToolResult, ToolUse

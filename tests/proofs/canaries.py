@@ -34,7 +34,7 @@ from bot.agent.models import Request, ToolSpec
 from bot.agent.recall import LATER
 from bot.app import App, Parts
 from bot.channel import Address, Capabilities, ChannelPlugin, ChannelScope, ChatType, Inbound
-from bot.memory import disk, vectors
+from bot.memory import note_store, vectors
 from bot.memory.row_notes import RowNotes, space_of
 from bot.memory.transcripts import TranscriptFeed
 from bot.messages import Message, Text, ToolResult, ToolUse
@@ -535,7 +535,7 @@ class World:
         patch = pytest.MonkeyPatch()
         self._stack = AsyncExitStack()
         self._stack.callback(patch.undo)
-        original, opened = composition.Memory.from_settings, disk.opened
+        original, opened = composition.Memory.from_settings, note_store.opened
 
         def memory_of(*arguments: Any, **named: Any) -> Any:
             self.memory = original(*arguments, **named)
@@ -555,7 +555,7 @@ class World:
         def keep(_file: object) -> None: ...
 
         patch.setattr("os.fsync", keep)
-        patch.setattr(disk, "opened", read)
+        patch.setattr(note_store, "opened", read)
         reading = RowNotes.read
 
         def read_row(notes: RowNotes, path: str, limit: int) -> Any:

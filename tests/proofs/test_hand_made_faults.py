@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "a limit counts only what was spent, not what is being spent",
-        "bot/money/limits.py",
+        "bot/money.py",
         "any(each.used + each.held >= each.limit.most",
         "any(each.used >= each.limit.most",
         "tests/integration/test_usage.py",

@@ -120,10 +120,10 @@ def groups_count_as_direct(patch: pytest.MonkeyPatch) -> None:
 
 
 def private_files_come_without_a_view(patch: pytest.MonkeyPatch) -> None:
-    from bot.memory import files
+    from bot.memory import notes
 
-    whole = files.SpaceFiles._whole
-    patch.setattr(files.SpaceFiles, "_whole", lambda self, _target: whole(self, "MEMORY.md"))
+    whole = notes.SpaceFiles._whole
+    patch.setattr(notes.SpaceFiles, "_whole", lambda self, _target: whole(self, "MEMORY.md"))
 
 
 def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.memory.index.queries import FileReader
 
     def everything(self: FileReader, _partitions: Any) -> Any:
-        names = [str(row[0]) for row in self._run("SELECT name FROM partitions@")]
+        names = [str(row[0]) for row in self._run("SELECT name FROM memory_partitions")]
         return scope(self, names)
 
     scope = FileReader.scope
@@ -179,10 +179,10 @@ def names_lead_anywhere(patch: pytest.MonkeyPatch) -> None:
 def links_are_followed(patch: pytest.MonkeyPatch) -> None:
     import os
 
-    from bot.memory import disk
+    from bot.memory import note_store
 
     for name in ("_FOLDER_FLAGS", "_READ_FLAGS"):
-        patch.setattr(disk, name, getattr(disk, name) & ~os.O_NOFOLLOW)
+        patch.setattr(note_store, name, getattr(note_store, name) & ~os.O_NOFOLLOW)
 
 
 def transcripts_are_searched_as_a_whole(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from bot.composition.core import open_backend
 from bot.config import Config, Settings
 from bot.memory.memory import OWNER_VIEW, Memory
 from bot.memory.night.keeper import Keeper
-from bot.portability import backup, restore, swap
+from bot.portability import backup, restore
 from bot.storage.sqlite import SqliteDatabase
 from tests.proofs.dying import Counter, Work, main
 from tests.support import FakeClock, make_config
@@ -46,7 +46,7 @@ async def archive(words: list[str], counter: Counter) -> None:
     if what == "backup":
         await backup.make(config, file, None, "[agent]\n", clock=clock, advance=advance)
     elif what == "finish":
-        swap.finish(config.storage.folder)
+        restore.finish(config.storage.folder)
     else:
         where = (config.storage.folder, config.workspace)
         await restore.restore(file, *where, str, clock=clock, advance=advance)

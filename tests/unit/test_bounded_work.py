@@ -31,7 +31,7 @@ from bot.agent.tools.web import fetch
 from bot.channel import Address, Inbound
 from bot.channel.http import Visitor
 from bot.channel.kit import markdown_html
-from bot.context import prompt, wording
+from bot.context import prompt, sentences
 from bot.dashboard import conversations, temporary
 from bot.dashboard.browsers import HOOK_MARK, is_signed
 from bot.dashboard.memory import browsing
@@ -41,7 +41,7 @@ from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.importing import values as importing
 from bot.memory import chunking, claims, folders, listing, markdown, periods, words
-from bot.memory.night import edits, proposals, rules
+from bot.memory.night import edits, rules
 from bot.memory.notes import Place
 from bot.memory.search import Hit
 from bot.messages import Message, Quote, Text
@@ -54,7 +54,7 @@ from tests.patterns import held
 # or a standard bounds them.
 SHORT = {
     "adapters.discord.render._PICTURE": 2_000,  # LIMIT
-    "bot.agent.models.refusals._KEY": 400,  # twice MOST_TOLD
+    "bot.agent.models.capabilities._KEY": 400,  # twice MOST_TOLD
     "bot.agent.models.wire._BEHIND": 200,  # _LONGEST_END
     "bot.agent.turn._LAST_TOKEN": 40,  # _LONGEST
     "bot.agent.turn._OPEN_TOKEN": 40,
@@ -62,7 +62,6 @@ SHORT = {
     "bot.importing.openclaw.people._FILE": 255,  # the name of a file
     "bot.sessions.erasing._FROM": 600,  # a line of ours, with a name of at most MAX_QUOTE
     "bot.importing.openclaw.transcripts._FILE": 255,
-    "bot.memory.index.shared_rows.tables": 500,  # our own SQL
     "bot.memory.night.rules._TABLE": 300,  # MOST_SLOTS
     "bot.storage.schema._DEMANDS": 500,  # our own SQL
 }
@@ -84,7 +83,7 @@ MADE: dict[str, Callable[[], Iterable[re.Pattern]]] = {
 # Those made of what only a call knows: the function that is tried instead.
 CALLED = {
     "bot.agent.models.capabilities._is_named": "bot.agent.models.capabilities.refused_options",
-    "bot.agent.models.refusals._phrase": "bot.agent.models.refusals.read",
+    "bot.agent.models.capabilities._phrase": "bot.agent.models.capabilities.read",
     "bot.agent.tools.web.fetch.is_mentioned": "bot.agent.tools.web.fetch.is_mentioned",
     "bot.channel.config.check_patterns": "",  # the owner's own; it looks at nothing
     "bot.channel.kit.text._torn": "bot.channel.kit.text.split",
@@ -167,7 +166,12 @@ def test_a_pattern_is_tried_in_the_way_it_is_used():
 NOT_OTHERS = (
     *("bot.settings.", "bot.cli.", "bot.config.", "bot.testing.", "bot.doctor.", "bot.storage.p"),
     *("bot.storage.backup", "bot.storage.changes", "bot.portability.", "bot.cluster."),
-    *("bot.files.", "bot.speech.program.", "bot.memory.disk.", "bot.agent.tools.web.ddgs_program."),
+    *(
+        "bot.files.",
+        "bot.speech.program.",
+        "bot.memory.note_store.",
+        "bot.agent.tools.web.ddgs_program.",
+    ),
 )
 # Functions whose texts are cut before, and after how many characters.
 CUT = {
@@ -179,14 +183,14 @@ CUT = {
     "bot.channel.kit.markdown_html.coloured": 5_000,  # MOST_CODE
     "bot.context.sentences.is_unwanted": 4_000,  # LONGEST_MESSAGE
     "bot.context.sentences.only_asks": 4_000,
-    "bot.net.proxy.parse": 500,  # the owner's, or of the environment
+    "bot.net.addresses.parse": 500,  # the owner's, or of the environment
 }
 # Those that parse Markdown: linear, but not in a moment. Seconds for each character.
 MARKDOWN = 8e-5
 PARSING = (
     *("bot.channel.kit.markdown_html.", "bot.channel.kit.text.", "bot.dashboard.memory.browsing."),
     *("adapters.telegram.render.", "adapters.discord.render.", "adapters.nextcloud_talk.send."),
-    "bot.speech.transcriber.",
+    "bot.speech.api.",
 )
 DAY = date(2026, 11, 28)
 AGING = claims.Aging(DAY)
@@ -236,7 +240,9 @@ CALLS: dict[str, Callable[[str], object]] = {
     "bot.agent.tools.provenance.is_asked_for": lambda text: provenance.is_asked_for(
         text, said_in(text)
     ),
-    "bot.context.wording.shared": lambda text: wording.shared(wording.terms(text[:400]), text),
+    "bot.context.sentences.shared": lambda text: sentences.shared(
+        sentences.terms(text[:400]), text
+    ),
     "bot.agent.tools.provenance.already": lambda text: provenance.already(
         text[:1_000], [MemoryPassage(Place("a.md", 1), text)], {"b.md": text}
     ),
@@ -276,7 +282,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     "bot.memory.night.edits.entries": lambda text: [
         (each.comment, edits.is_plain(each), edits.words(each)) for each in edits.entries("a", text)
     ],
-    "bot.memory.night.proposals.read": lambda text: proposals.read(text, ()),
+    "bot.memory.night.rules.read": lambda text: rules.read(text, ()),
     "adapters.discord.inbound.normalise": lambda text: discord.normalise(
         "MESSAGE_CREATE",
         {"id": "1", "channel_id": "1", "content": text, "author": {"id": "5", "username": text}},

@@ -14,7 +14,7 @@ from bot.channel import Address
 from bot.delivery import outbox
 from bot.identity import Place
 from bot.identity.view import MemoryView
-from bot.sessions import branches, browsing, compactions, entries, search, store
+from bot.sessions import branches, browsing, compactions, entries, store
 from bot.sessions.compactions import Compaction
 from bot.sessions.entries import NewEntry
 from bot.sessions.store import Session
@@ -128,7 +128,7 @@ def live(tx: Transaction, key: str, steps: Sequence[tuple[str, int]]) -> None:
     for number in range(len(steps)):
         found = {
             hit.text
-            for hit in search.find(tx, replace(VIEW, keys=(key,), people=()), f"m{number}", 9)
+            for hit in browsing.find(tx, replace(VIEW, keys=(key,), people=()), f"m{number}", 9)
         }
         assert found <= {*seen(tx, session.id)}
         assert (f"ask m{number}" in found) is (f"ask m{number}" in store_seen)

@@ -14,11 +14,11 @@ from markdown_it import MarkdownIt
 
 from adapters.screen import Screen
 from bot.channel.kit.text import closed, has_ink, length, literal, seen, shows, split
-from bot.context.wording import stem
+from bot.context.sentences import stem
 from bot.gateway.gateway import LONGEST_REASON as LONGEST
 from bot.gateway.gateway import MOST_REASONS, Connections
 from bot.metrics import Metrics
-from bot.speech.transcriber import MOST, speakable
+from bot.speech.api import MOST, speakable
 from bot.storage.fulltext import folded
 from bot.testing import RecordingEngine
 from bot.unicode import normal_form, one_line, well_formed

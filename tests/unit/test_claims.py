@@ -17,7 +17,7 @@ from bot.agent.tools.provenance import (
     spoken_by_bot,
 )
 from bot.config import AgingConfig
-from bot.context import wording
+from bot.context import sentences
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import claims, markdown, uses
 from bot.memory.claims import Aging, Claim
@@ -237,7 +237,7 @@ async def test_the_last_day_counts_and_each_space_has_its_own(each_database: Dat
 )
 def test_an_answer_uses_a_claim_when_it_has_most_of_its_words(claim, answer, *, is_used: bool):
     (each,) = claims.of_note("x.md", f"- {claim} <!-- agent -->\n")
-    assert uses.says(wording.words(answer), each) == is_used
+    assert uses.says(sentences.words(answer), each) == is_used
 
 
 def test_a_note_has_the_digests_of_its_entries():

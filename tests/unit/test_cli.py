@@ -425,7 +425,7 @@ from pathlib import Path
 from bot.clock import system_clock
 from bot.config import Config, MemoryConfig, Settings
 from bot.memory.embed import NoEmbedder
-from bot.memory.disk import FolderNotes
+from bot.memory.note_store import FolderNotes
 from bot.memory.index import MemoryIndex
 
 async def search(folder):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bot.agent.models import Reply, Request
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig
-from bot.context import quoting, tokens
+from bot.context import budget, quoting
 from bot.errors import (
     ConfidantError,
     ModelBadReply,
@@ -28,10 +28,9 @@ from bot.errors import (
 )
 from bot.identity.view import MAIN_SPACE, PRIVATE, MemoryView
 from bot.memory import guard, markdown
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
 from bot.memory.guard import Decision
-from bot.memory.notes import Notes, Place
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import Notes, Place, SpaceFiles
 from bot.memory.search import Findings, Hit
 from bot.messages import Message, Quote, Quoted, Text, ToolResult, ToolUse, Whose
 from bot.testing import ScriptedModel
@@ -469,7 +468,7 @@ async def test_rules_longer_than_the_window_leave_room_for_the_conversation(memo
     await memory.flush(model, *TALK, context=context)
     (asked,) = model.requests
     assert "Be kind" in asked.system
-    assert tokens.estimate(asked.system) < 4_000
+    assert budget.estimate(asked.system) < 4_000
 
 
 async def test_what_was_recalled_is_not_written_back(memory: Memory):
@@ -621,7 +620,7 @@ async def test_a_disk_that_takes_nothing_is_no_error_of_the_flush(memory: Memory
     def full(*_args: object) -> int:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr("bot.memory.disk.append", full)
+    monkeypatch.setattr("bot.memory.note_store.append", full)
     done = await memory.flush(scripted("+ [1] I moved to Graz"), *WISHES)
     assert done.saved == ()
 
@@ -644,6 +643,6 @@ async def test_a_conversation_longer_than_the_window_is_looked_at_in_parts(memor
     await memory.flush(model, *messages, person("x" * 200_000), context=context)
     prompts = [asked.messages[0].text for asked in model.requests]
     assert len(prompts) > 2
-    assert all(tokens.estimate(prompt) < 12_000 for prompt in prompts)
+    assert all(budget.estimate(prompt) < 12_000 for prompt in prompts)
     seen = "".join(prompts)
     assert all(f"matter number {n} " in seen for n in range(60))

@@ -22,15 +22,13 @@ from bot.context import sentences
 from bot.context.quoting import Said, Who
 from bot.errors import ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import disk
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
+from bot.memory import note_store
 from bot.memory.guard import Guard
-from bot.memory.note_store import Watch
-from bot.memory.notes import Notes
-from bot.sessions import browsing, compactions, entries, forgetting, search, store, uploads
-from bot.sessions.artifacts import ArtifactStore
+from bot.memory.note_store import FolderNotes, Watch
+from bot.memory.notes import Notes, SpaceFiles
+from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
 from bot.sessions.entries import Entry, NewEntry
+from bot.sessions.tool_calls import ArtifactStore
 from bot.storage import Database, Transaction
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside, until, write_file
@@ -140,7 +138,7 @@ async def test_what_came_while_it_was_looked_for_is_forgotten_too(tmp_path: Path
         assert (len(gone.mentions), gone.prompts, gone.results) == (251, [session], 2)
         left = await forgetting.find(database, VIEW, "tea")
         assert (left.mentions, left.prompts, left.results) == ((), (), ())
-        assert await database.read(lambda tx: len(search.find(tx, VIEW, "coffee milk", 9))) == 2
+        assert await database.read(lambda tx: len(browsing.find(tx, VIEW, "coffee milk", 9))) == 2
 
 
 async def test_commands_names_and_files_are_forgotten_with_the_words(each_database: Database):
@@ -159,7 +157,7 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
         ]
         store.append(tx, id_, news, 1)
         for media in (file, other, named):
-            assert uploads.put(tx, address, media, 0, b"1234", now=1)
+            assert inbox.put(tx, address, media, 0, b"1234", now=1)
         browsing.name(tx, id_, "All about TEA", 1)
         return id_
 
@@ -174,7 +172,7 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
         session = store.get(tx, id_)
         assert session is not None
         said = browsing.before(tx, session, None, 10)
-        kept = sorted(uploads.whole(tx, address))
+        kept = sorted(inbox.whole(tx, address))
         return browsing.title_of(tx, id_), [each.text for each in said.said], kept
 
     title, said, kept = await each_database.read(left)
@@ -294,14 +292,14 @@ async def test_a_write_that_was_let_through_is_on_disk_when_words_are_removed(
 ):
     notes = Notes(FolderNotes(workspace))
     writing, gate = threading.Event(), threading.Event()
-    append = disk.append
+    append = note_store.append
 
     def slow(*given: Any) -> int:
         writing.set()
         assert gate.wait(10)
         return append(*given)
 
-    monkeypatch.setattr("bot.memory.disk.append", slow)
+    monkeypatch.setattr("bot.memory.note_store.append", slow)
     async with notes.watching(MAIN) as watch:
         write = asyncio.create_task(notes.remember(MAIN, "Black coffee.", NOW, watch=watch))
         await until(writing.is_set)

@@ -18,7 +18,7 @@ from bot.doctor import storage
 from bot.errors import ModelAuth, ModelRateLimited
 from bot.health import LATELY_MS, SURE_MS, Check, Outage, Readiness, Tries, worst
 from bot.storage.backup_state import BackupState, JobRecord
-from bot.views.findings import told
+from bot.views.outcomes import told
 from tests.support import NOON
 
 MINUTE = 60_000

@@ -26,8 +26,8 @@ from bot.agent.turn import (
 from bot.channel import Activity, Address, Inbound
 from bot.channel.kit.drafts import Draft, Drafts
 from bot.coordination import Event
-from bot.delivery import live
-from bot.delivery.live import LiveSigns
+from bot.delivery import delivery
+from bot.delivery.delivery import LiveSigns
 from bot.gateway import turns
 from bot.gateway.turns import ReplyPreview
 from bot.identity.view import MemoryView
@@ -101,7 +101,7 @@ async def sides(
     database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Side, Side]]:
     """The node that runs a turn, and the one that has the account."""
-    monkeypatch.setattr(live, "DRAFT_SECONDS", 0.0)
+    monkeypatch.setattr(delivery, "DRAFT_SECONDS", 0.0)
     turn, owner = (Side(database, node) for node in joined(2))
     await owner.node.give(NAME)
     yield turn, owner
@@ -182,7 +182,7 @@ async def test_a_draft_is_told_at_a_calm_pace_and_no_longer_than_it_can_show(
     sides, asked, monkeypatch
 ):
     turn, _ = sides
-    monkeypatch.setattr(live, "DRAFT_SECONDS", 3600.0)
+    monkeypatch.setattr(delivery, "DRAFT_SECONDS", 3600.0)
     drafting = asyncio.create_task(turn.live.draft(ADA, asked, "x" * 10_000))
     await until(lambda: len(turn.node.told) == 1)
     assert not drafting.done()
@@ -203,7 +203,7 @@ async def test_what_a_model_thinks_goes_where_the_account_is_at_a_calm_pace(side
     assert owner.channel.activities == [begun, thought, done]
     assert ["One and two" in each.body for each in turn.node.told] == [False, True, False]
     assert turn.node.mentioned == [turn.node.told[1]]
-    monkeypatch.setattr(live, "DRAFT_SECONDS", 3600.0)
+    monkeypatch.setattr(delivery, "DRAFT_SECONDS", 3600.0)
     thinking = asyncio.create_task(turn.live.activity(ADA, thought))
     await until(lambda: len(owner.channel.activities) == 4)
     assert not thinking.done()

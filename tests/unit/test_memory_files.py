@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import files as memory_files
 from bot.memory import layout, versions
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
+from bot.memory import notes as memory_files
 from bot.memory.layout import curated_files, is_plain, main_file, resolve, shown, space_folders
-from bot.memory.note_store import MAX_WRITE
+from bot.memory.note_store import MAX_WRITE, FolderNotes
+from bot.memory.notes import SpaceFiles
 from bot.memory.versions import BURST_MS, Kind, Versions
 from bot.storage import Database
 from tests.support import FakeClock
@@ -506,6 +505,8 @@ async def test_what_is_kept_already_is_not_kept_as_changed_by_hand_too(each_data
     assert await kinds(each_database) == [("bot", "two"), ("bot", "one")]
     await keep(kept, "other")
     assert await kinds(each_database) == [("hand", "other"), ("bot", "two"), ("bot", "one")]
+    await keep(kept, "other", "bot")  # the index heard of it first
+    assert await kinds(each_database) == [("bot", "other"), ("bot", "two"), ("bot", "one")]
 
 
 @pytest.mark.parametrize("kind", ["hand", "bot"])

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from bot.errors import NotVisible, ToolError
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory import disk
-from bot.memory.disk import FolderNotes
+from bot.memory import note_store
 from bot.memory.layout import space_folders
 from bot.memory.markdown import bullet
+from bot.memory.note_store import FolderNotes
 from bot.memory.notes import Notes, Place, Replaced, listed
 from tests.support import PATIENCE, write_file
 
@@ -401,14 +401,14 @@ async def test_an_editor_that_saves_at_any_moment_loses_nothing(home, monkeypatc
 async def test_an_editor_that_saves_just_before_the_swap_wins_its_words(
     remembered, home, monkeypatch
 ):
-    file, real = home / "MEMORY.md", disk._exchange
+    file, real = home / "MEMORY.md", note_store._exchange
 
     def late(parent: int, one: str, other: str) -> bool:
-        monkeypatch.setattr(disk, "_exchange", real)
+        monkeypatch.setattr(note_store, "_exchange", real)
         save_beside(file, f"{file.read_text()}- by hand\n")
         return real(parent, one, other)
 
-    monkeypatch.setattr(disk, "_exchange", late)
+    monkeypatch.setattr(note_store, "_exchange", late)
     await move(remembered)
     text = file.read_text()
     assert "- by hand\n" in text
@@ -468,7 +468,7 @@ async def test_an_editor_appending_all_the_while_loses_nothing(remembered: Notes
 async def test_where_names_cannot_be_exchanged_it_is_replaced_after_one_more_look(
     remembered, home, monkeypatch
 ):
-    monkeypatch.setattr(disk, "_exchange", lambda *_: False)
+    monkeypatch.setattr(note_store, "_exchange", lambda *_: False)
     await move(remembered)
     assert "- Lives in Paris." in (home / "MEMORY.md").read_text()
     assert sorted(path.name for path in home.iterdir()) == ["MEMORY.md", "memory"]
@@ -517,7 +517,7 @@ async def test_what_a_crash_left_beside_is_no_obstacle(remembered: Notes, home: 
 
 
 async def test_a_file_that_is_full_or_unreadable_is_told_and_kept(remembered: Notes, home: Path):
-    full = "- Lives in Berlin\n" + "x" * disk.MAX_WRITE
+    full = "- Lives in Berlin\n" + "x" * note_store.MAX_WRITE
     (home / "MEMORY.md").write_text(full)
     for work in (move(remembered), remembered.add(MAIN, "MEMORY.md", "x", NOW.date())):
         with pytest.raises(ToolError, match="full"):

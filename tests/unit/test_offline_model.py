@@ -26,13 +26,12 @@ from bot.agent.tools.memory import MemoryWrite
 from bot.agent.tools.schedule_message import ManageReminders, ScheduleMessage
 from bot.agent.tools.search import Elsewhere, Hit, TranscriptSearch
 from bot.agent.tools.toolbox import Toolbox
-from bot.agent.transcript import new_entry
 from bot.context import sentences, wishes
+from bot.context.history import new_entry
 from bot.errors import ModelRejected
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import Notes, SpaceFiles
 from bot.messages import (
     Canned,
     Message,

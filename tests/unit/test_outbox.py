@@ -20,8 +20,7 @@ from bot.errors import SendRefused, SendTransient
 from bot.files.opener import Limits
 from bot.files.sandbox import Unreadable
 from bot.speech import program
-from bot.speech.api import LocalSpeech, local_missing
-from bot.speech.transcriber import Audio
+from bot.speech.api import Audio, LocalSpeech, local_missing
 from bot.storage import Database
 from tests.speech import MODEL, encoded, spoken, wav
 from tests.support import FakeClock

@@ -14,12 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Reply, Request, ToolSpec, Usage, refusals
+from bot.agent.models import Reply, Request, ToolSpec, Usage, capabilities
 from bot.agent.models.anthropic import Accumulator
-from bot.agent.models.capabilities import Capabilities, fitted
+from bot.agent.models.capabilities import Capabilities, fitted, is_failure
 from bot.agent.models.openai import CompletionReader, body_of, merge
 from bot.agent.models.output import OutputFilter
-from bot.agent.models.refusals import is_failure
 from bot.agent.models.wire import REPAIRABLE, arguments_in
 from bot.errors import ModelBadReply
 from bot.messages import Message, Opaque, Text, ToolResult, ToolUse
@@ -239,7 +238,7 @@ def test_a_call_that_was_cut_off_by_the_length_is_none():
 )
 def test_a_failure_within_a_stream_is_one_however_it_is_told(event):
     assert is_failure(event)
-    assert refusals.read(200, event).sentence == "no"
+    assert capabilities.read(200, event).sentence == "no"
 
 
 def test_a_stream_that_ends_without_saying_so_is_no_reply():

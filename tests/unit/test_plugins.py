@@ -34,8 +34,8 @@ from bot.gateway import channels
 from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.memory import embed
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import SpaceFiles
 from bot.memory.search import Findings
 from bot.messages import ToolUse
 from bot.plugins import CHANNELS as CHANNELS_GROUP

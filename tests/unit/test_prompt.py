@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bot.channel import MAX_REPLY_TEXT, Foreign, Heard, Inbound, Media, ReplyTo
 from bot.config import AgingConfig
-from bot.context import tokens
+from bot.context.budget import estimate
 from bot.context.prompt import (
     MAX_QUOTE,
     PERSONA_FILE_CAP,
@@ -34,10 +34,10 @@ from bot.context.quoting import recap
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import layout
 from bot.memory.claims import Aging, digest
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
 from bot.memory.layout import BOOTSTRAP
 from bot.memory.markdown import attributed, plain, unattributed, without_untrusted
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import SpaceFiles
 from bot.sessions.entries import Entry
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -351,7 +351,7 @@ def test_no_file_is_longer_than_its_cap(text: str, cap: int):
 def test_all_files_together_stay_within_the_budget(budget: int, sizes: list[int]):
     files = [PersonaFile(f"{n}.md", "说" * size) for n, size in enumerate(sizes)]
     least = 7 * 550 + 200
-    assert tokens.estimate(assemble_persona(files, budget).text) <= max(budget, least)
+    assert estimate(assemble_persona(files, budget).text) <= max(budget, least)
 
 
 # --- templates -----------------------------------------------------------------------------------
@@ -426,10 +426,8 @@ def test_the_files_of_a_prompt_are_weighed_by_name():
         PersonaFile("MEMORY.md", "- likes tea\n## SOUL.md", remembered=True),
     ]
     found = assemble_persona(files, 10_000)
-    assert found.own == (
-        ("SOUL.md", tokens.estimate("## SOUL.md\n\nBe kind.\n\n## Voice\n\nQuiet.")),
-    )
+    assert found.own == (("SOUL.md", estimate("## SOUL.md\n\nBe kind.\n\n## Voice\n\nQuiet.")),)
     ((name, size),) = found.remembered
     assert name == "MEMORY.md"
-    assert found.own[0][1] < size < tokens.estimate(found.text)
+    assert found.own[0][1] < size < estimate(found.text)
     assert assemble_persona([], 10_000) == Persona()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bot.agent import recall
 from bot.agent.recall import LATER, PARTIAL, Find, Shown, is_near
+from bot.context.budget import weight
 from bot.memory.search import Hit, Line
 from bot.messages import Quote, Text, Whose
 
@@ -178,5 +179,5 @@ def test_what_is_shown_stays_within_its_room_and_is_quoted(passages, room, whole
     assert isinstance(note, Text)
     assert note.note
     assert note.origin == "memory"
-    assert recall.tokens.weight(note.text) <= room
+    assert weight(note.text) <= room
     assert all(line[:1] in {"", "[", ">", "W"} for line in note.text.split("\n"))

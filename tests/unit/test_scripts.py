@@ -150,7 +150,7 @@ def project(tmp_path: Path) -> Path:
     for name, text in {
         "bot/app.py": "a = 1",
         "bot/testing.py": "a = 1",
-        "bot/memory/disk.py": SEAMS,
+        "bot/memory/note_store.py": SEAMS,
         "bot/memory/index/rows.py": "# nothing yet\n\na = 1\nb = 1\nc = 1",
         "adapters/web/channel.py": "a = 1",
         "tests/unit/test_app.py": "a = 1",
@@ -171,9 +171,9 @@ def test_lines_of_code_are_counted_without_blanks_comments_and_docstrings():
     assert stats.code_lines(SOURCE) == 9
     assert stats.code_lines("") == 0
     assert stats.code_lines("a = (\n    'x'\n    # why\n    'y'\n)\n") == 4
-    journal = stats.count("bot/money/counts.py")
-    assert journal == stats.code_lines((stats.ROOT / "bot/money/counts.py").read_text("utf-8"))
-    assert stats.count("bot/money/counts.py", "bot/views/usage.py") > journal
+    journal = stats.count("bot/money.py")
+    assert journal == stats.code_lines((stats.ROOT / "bot/money.py").read_text("utf-8"))
+    assert stats.count("bot/money.py", "bot/views/usage.py") > journal
 
 
 def test_each_folder_is_a_part_and_the_totals_are_their_sums(project):
@@ -225,7 +225,7 @@ def test_a_part_without_a_limit_fails_and_so_does_a_limit_without_its_part(proje
 
 
 def test_tightening_lowers_every_limit_raises_none_and_keeps_what_was_not_measured(project, capsys):
-    (project / "bot/memory/disk.py").unlink()
+    (project / "bot/memory/note_store.py").unlink()
     (project / "bot/app.py").write_text("a = 1\nb = 1\n")
     code, said = static(project, capsys, "--tighten")
     assert (code, said) == (1, ["sizes: bot/*.py has 2 lines, and the limit is 1"])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.agent.models import speed
-from bot.agent.models.speed import SEEN, SlotCall, Slots
+from bot.agent.models import service
+from bot.agent.models.service import SEEN, SlotCall, Slots
 from bot.errors import ModelPutOff
 
 
@@ -32,7 +32,7 @@ class Place:
             self._log.append(f"{self._name} is put off")
 
 
-def service(limit: int | None = None, **options: float) -> tuple[Slots, list[str]]:
+def a_service(limit: int | None = None, **options: float) -> tuple[Slots, list[str]]:
     """The places of a service, and a list of who got one."""
     return Slots(limit, **options), []
 
@@ -49,7 +49,7 @@ async def end(*places: Place) -> None:
 
 
 async def test_any_number_is_asked_at_once_where_nothing_is_limited():
-    here, log = service(0)
+    here, log = a_service(0)
     places = [Place(here, name, log, chore=name == "c") for name in "abc"]
     await settle()
     assert log == ["a", "b", "c"]
@@ -57,7 +57,7 @@ async def test_any_number_is_asked_at_once_where_nothing_is_limited():
 
 
 async def test_people_come_in_their_order_and_before_every_chore():
-    here, log = service(1, quiet=0)
+    here, log = a_service(1, quiet=0)
     first = Place(here, "a", log)
     await settle()
     chore = Place(here, "chore", log, chore=True)
@@ -72,7 +72,7 @@ async def test_people_come_in_their_order_and_before_every_chore():
 
 
 async def test_a_chore_that_runs_is_put_off_for_a_person():
-    here, log = service(1, quiet=0)
+    here, log = a_service(1, quiet=0)
     Place(here, "chore", log, chore=True)
     await settle()
     person = Place(here, "a", log)
@@ -82,7 +82,7 @@ async def test_a_chore_that_runs_is_put_off_for_a_person():
 
 
 async def test_no_more_chores_are_put_off_than_people_wait():
-    here, log = service(2, quiet=0)
+    here, log = a_service(2, quiet=0)
     old, young = (Place(here, name, log, chore=True) for name in ("old", "young"))
     await settle()
     person = Place(here, "a", log)
@@ -92,7 +92,7 @@ async def test_no_more_chores_are_put_off_than_people_wait():
 
 
 async def test_between_two_requests_of_a_person_no_chore_begins():
-    here, log = service(1, quiet=3_600)
+    here, log = a_service(1, quiet=3_600)
     first = Place(here, "a", log)
     await settle()
     chore = Place(here, "chore", log, chore=True)
@@ -107,7 +107,7 @@ async def test_between_two_requests_of_a_person_no_chore_begins():
 
 
 async def test_whoever_gives_up_waiting_takes_no_place():
-    here, log = service(1, quiet=0)
+    here, log = a_service(1, quiet=0)
     first = Place(here, "a", log)
     await settle()
     second, third = Place(here, "b", log), Place(here, "c", log)
@@ -121,7 +121,7 @@ async def test_whoever_gives_up_waiting_takes_no_place():
 
 
 async def test_a_limit_that_is_lifted_lets_everybody_in():
-    here, log = service(1)
+    here, log = a_service(1)
     places = [Place(here, name, log) for name in "abc"]
     await settle()
     here.adopt(0)
@@ -131,7 +131,7 @@ async def test_a_limit_that_is_lifted_lets_everybody_in():
 
 
 async def test_as_long_as_nothing_is_known_people_are_not_held_back_and_chores_make_way():
-    here, log = service(quiet=0)
+    here, log = a_service(quiet=0)
     chore = Place(here, "chore", log, chore=True)
     await settle()
     people = [Place(here, name, log) for name in "ab"]
@@ -172,7 +172,7 @@ async def overlap(here: Slots, *, parallel: bool) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "WAITED", 0.0)
+    monkeypatch.setattr(service, "WAITED", 0.0)
 
 
 async def test_a_service_that_answers_one_by_one_is_found_out():
@@ -202,7 +202,7 @@ async def test_what_was_found_out_outlasts_another_configuration_that_does_not_s
 
 
 async def test_a_service_that_is_too_busy_takes_no_more_at_once_for_a_while(monkeypatch):
-    here, log = service()
+    here, log = a_service()
     places = [Place(here, name, log) for name in "abc"]
     await settle()
     assert places[2].call is not None
@@ -214,7 +214,7 @@ async def test_a_service_that_is_too_busy_takes_no_more_at_once_for_a_while(monk
     places[0].leave.set()
     await settle()
     assert log[-1] == "d"
-    monkeypatch.setattr(speed, "LASTS", -1.0)
+    monkeypatch.setattr(service, "LASTS", -1.0)
     assert fourth.call is not None
     assert here.refused(fourth.call)
     fifth = Place(here, "e", log)

@@ -37,8 +37,8 @@ from adapters.telegram.render import LIMIT, MAX_ENTITIES, formatted, parse
 from adapters.telegram.send import Allowance
 from adapters.telegram.updates import Updates
 from bot.channel import Inbound, Media, ReplyTo
+from bot.channel.kit.intake import MAX_PARTS, Part, Pending, continues, merged
 from bot.channel.kit.json_access import parse_json
-from bot.channel.kit.reassembly import MAX_PARTS, Part, Pending, continues, merged
 from bot.channel.kit.supervisor import Supervisor
 from bot.channel.kit.text import has_ink, spans, units
 from bot.errors import ChatMoved, SendLater, SendRefused, SendTransient, SendUnreachable

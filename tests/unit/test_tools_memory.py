@@ -17,15 +17,14 @@ from hypothesis import strategies as st
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
 from bot.agent.tools.memory import MemoryGet, MemoryWrite
 from bot.agent.tools.search import MAX_TOLD, NOTE, Elsewhere, Hit, MemorySearch, TranscriptSearch
-from bot.agent.transcript import to_json
 from bot.channel import Address
 from bot.config import SessionConfig
+from bot.context.history import to_json
 from bot.errors import NotVisible, ToolError
 from bot.identity import routing
 from bot.identity.view import MAIN_SPACE, MemoryView
-from bot.memory.disk import FolderNotes
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Notes, Place
+from bot.memory.note_store import FolderNotes
+from bot.memory.notes import Notes, Place, SpaceFiles
 from bot.memory.search import Findings
 from bot.memory.search import Hit as Passage
 from bot.messages import MAX_TERMS, NOT_INSTRUCTIONS, Canned, Message, Quote, Quoted, Text, excerpt

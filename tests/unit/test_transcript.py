@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.transcript import (
+from bot.context.history import (
     from_json,
     message_of,
     new_entry,

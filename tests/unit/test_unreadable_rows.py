@@ -17,7 +17,7 @@ from bot.identity import MessageOrigin
 from bot.memory import selftest
 from bot.memory.night import record as nights
 from bot.memory.transcripts import _documents
-from bot.sessions import browsing, erasing, inbox, page_logins, repeats, search, store, unsaved
+from bot.sessions import browsing, compactions, erasing, inbox, page_logins, repeats, store
 from bot.sessions.entries import NewEntry, entry_id
 from bot.sessions.page_logins import Login, PagePerson
 from bot.storage import Transaction, backup_state, records
@@ -101,11 +101,11 @@ KINDS = {
         "repeats 2",
     ),
     "unsaved conversations": Kind(
-        _meta(unsaved.PREFIX, UNSAVED, UNSAVED),
-        f"UPDATE meta SET value = ? WHERE key = '{unsaved.PREFIX}b'",
+        _meta(compactions.PREFIX, UNSAVED, UNSAVED),
+        f"UPDATE meta SET value = ? WHERE key = '{compactions.PREFIX}b'",
         UNSAVED,
-        lambda tx: unsaved.due(tx, 9),
-        f"meta {unsaved.PREFIX}b",
+        lambda tx: compactions.due(tx, 9),
+        f"meta {compactions.PREFIX}b",
     ),
     "people who were erased": Kind(
         _meta(erasing.ERASED, MARK, MARK),
@@ -284,7 +284,7 @@ def test_an_entry_that_cannot_be_read_is_missing_alone(tx: Transaction, line: st
     assert [entry.text for _, entry in store.recent(tx, PLACE.key, 9)] == left
     assert store.entry(tx, entry_id(session.id, 2)) is None
     assert [document.text for _, document in _documents(tx, 0, 0, 9)] == left
-    assert sorted(hit.text for hit in search.find(tx, VIEW, "tea", 9)) == left
+    assert sorted(hit.text for hit in browsing.find(tx, VIEW, "tea", 9)) == left
     kept = store.get(tx, session.id)
     assert kept is not None
     assert [entry.text for entry in browsing.whole(tx, kept)[0]] == left

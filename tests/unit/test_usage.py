@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bot import money
 from bot.agent.models import Reply, Request, Usage
 from bot.agent.models.anthropic import KNOWN_NAMES
 from bot.agent.turn import Meter, added
@@ -22,29 +23,26 @@ from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity import Conversation, ConversationResolver, MessageOrigin, Policy
 from bot.identity.conversation import local_zone
 from bot.messages import Message, Text
-from bot.money import counts, limits
-from bot.money.counts import (
+from bot.money import (
     FREE,
     KEPT_MS,
     KEPT_WHOLE_MS,
     LISTED,
-    SLOT_MS,
-    Bill,
-    Price,
-    Prices,
-    Spent,
-    UsageCount,
-)
-from bot.money.limits import (
     SETTLED_MS,
+    SLOT_MS,
     UNLIMITED,
     Allowance,
     Balance,
+    Bill,
     Limit,
     LimitReached,
     LimitStatus,
     Period,
+    Price,
+    Prices,
     Span,
+    Spent,
+    UsageCount,
     period,
 )
 from bot.storage import Database, Transaction, records
@@ -64,11 +62,11 @@ def spent(**changes: object) -> Spent:
 
 async def store(database: Database, *each: tuple[Spent, int]) -> None:
     for one, at in each:
-        await database.write(lambda tx, one=one, at=at: counts.add(tx, one, at))
+        await database.write(lambda tx, one=one, at=at: money.add(tx, one, at))
 
 
 async def total(database: Database, **only: str) -> Usage:
-    found = await database.read(lambda tx: counts.sums(tx, ["purpose"], *EVER, **only))
+    found = await database.read(lambda tx: money.sums(tx, ["purpose"], *EVER, **only))
     return together(found)
 
 
@@ -85,7 +83,7 @@ async def test_everything_is_counted_once_and_apart(each_database: Database):
         (spent(person="bob", session_id="s2"), NOON + SLOT_MS),
     )
     by_person = await each_database.read(
-        lambda tx: counts.sums(tx, ["person", "model", "purpose"], *EVER)
+        lambda tx: money.sums(tx, ["person", "model", "purpose"], *EVER)
     )
     assert by_person == [
         UsageCount(("ada", "m", "chat"), 2, USED + USED),
@@ -108,7 +106,7 @@ async def test_the_days_of_any_time_zone_can_be_asked_for(each_database: Databas
         (spent(usage=Usage(4)), start + DAY_MS - 1),
         (spent(usage=Usage(8)), start + DAY_MS),
     )
-    today = await each_database.read(lambda tx: counts.sums(tx, ["person"], start, start + DAY_MS))
+    today = await each_database.read(lambda tx: money.sums(tx, ["person"], start, start + DAY_MS))
     assert together(today) == Usage(6)
 
 
@@ -127,9 +125,9 @@ async def test_old_counts_are_folded_into_days_and_in_the_end_dropped(each_datab
     )
     later = NOON + KEPT_WHOLE_MS + 2 * DAY_MS
     for _ in range(2):  # each day again: what is folded stays what it is
-        await each_database.write(lambda tx: counts.prune(tx, later))
+        await each_database.write(lambda tx: money.prune(tx, later))
         found = await each_database.read(
-            lambda tx: counts.sums(tx, ["at", "session_id", "person"], *EVER)
+            lambda tx: money.sums(tx, ["at", "session_id", "person"], *EVER)
         )
         assert found == [
             UsageCount((day, "", "ada"), 2, USED + USED),
@@ -137,9 +135,9 @@ async def test_old_counts_are_folded_into_days_and_in_the_end_dropped(each_datab
         ]
     # What comes in late, for a day that was folded, joins it.
     await store(each_database, (spent(), NOON))
-    await each_database.write(lambda tx: counts.prune(tx, later))
+    await each_database.write(lambda tx: money.prune(tx, later))
     assert (await total(each_database)) == USED + USED + USED + USED
-    await each_database.write(lambda tx: counts.prune(tx, day + KEPT_MS + 1))
+    await each_database.write(lambda tx: money.prune(tx, day + KEPT_MS + 1))
     assert (await total(each_database)) == USED
 
 
@@ -149,7 +147,7 @@ PRICES = Prices({"m": Price(1, 1, 1, 1), "free": FREE})
 
 async def spend(database: Database, person: str, at: int, much: int, model: str = "m") -> None:
     spent = Spent(person, "s1", model, "chat", Usage(much))
-    await database.write(lambda tx: counts.add(tx, spent, at))
+    await database.write(lambda tx: money.add(tx, spent, at))
 
 
 async def look(database: Database, asked: UsageDays, now: int) -> UsageReport:
@@ -355,7 +353,7 @@ def test_a_bill_names_the_models_it_leaves_out():
     [(0, "$0.00"), (0.00001, "<$0.0001"), (0.0321, "$0.0321"), (1, "$1.00"), (12.345, "$12.35")],
 )
 def test_amounts_are_shown_as_people_read_them(usd: float, words: str):
-    assert counts.shown_price(usd) == words
+    assert money.shown_price(usd) == words
 
 
 zones = st.sampled_from(
@@ -412,7 +410,7 @@ DAY, MONTH = period("day", NOON, UTC), period("month", NOON, UTC)
 
 
 def standing(limit: Limit, what: dict[str, Usage]) -> LimitStatus:
-    return limits.standing(limit, DAY if limit.span == "day" else MONTH, what, TARIFFS)
+    return money.standing(limit, DAY if limit.span == "day" else MONTH, what, TARIFFS)
 
 
 # --- the decision --------------------------------------------------------------------------------
@@ -464,7 +462,7 @@ def test_without_a_price_a_model_counts_as_the_dearest_and_says_so():
     assert found.guessed == ("new",)
     in_tokens = standing(Limit("person", "day", "tokens", 100), {"new": Usage(7, 1, 1, 1)})
     assert (in_tokens.used, in_tokens.guessed) == (10, ())
-    nothing_known = limits.amount("usd", {"new": Usage(10**6)}, Prices({}))
+    nothing_known = money.amount("usd", {"new": Usage(10**6)}, Prices({}))
     assert nothing_known == max(
         each.input for models in LISTED.values() for each in models.values()
     )
@@ -472,10 +470,10 @@ def test_without_a_price_a_model_counts_as_the_dearest_and_says_so():
 
 @pytest.mark.parametrize("option", ["day_usd", "day_tokens", "month_usd", "month_tokens"])
 def test_each_option_is_a_limit_of_its_own(option: str):
-    found = limits.limits_of(CapsConfig.model_validate({option: 7}), "all")
+    found = money.limits_of(CapsConfig.model_validate({option: 7}), "all")
     wanted = [("all", option, 7)]
     assert [(each.whose, f"{each.span}_{each.unit}", each.most) for each in found] == wanted
-    assert limits.limits_of(CapsConfig(), "all") == ()
+    assert money.limits_of(CapsConfig(), "all") == ()
 
 
 # --- asked of the counts -------------------------------------------------------------------------
@@ -498,7 +496,7 @@ async def balance(of: Allowance, sender: str = "ada", model: str = "dear", **whe
 
 async def spend_dear(database: Database, amount: Usage, at: int, sender: str = "ada") -> None:
     spent = Spent(f"memory:{sender}", "s", "dear", "chat", amount)
-    await database.write(lambda tx: counts.add(tx, spent, at))
+    await database.write(lambda tx: money.add(tx, spent, at))
 
 
 async def test_a_person_and_everybody_have_limits_of_their_own(each_database: Database):
@@ -541,15 +539,15 @@ async def test_calls_on_two_nodes_at_once_exceed_a_limit_by_one(each_database: D
                     spent_by[who] += usage.context_tokens
         except LimitReached:
             refused += 1
-        spent = counts.spent_of(account, payer.person, "s", "chat")
-        await each_database.write(lambda tx: [counts.add(tx, each, NOON) for each in spent])
+        spent = money.spent_of(account, payer.person, "s", "chat")
+        await each_database.write(lambda tx: [money.add(tx, each, NOON) for each in spent])
 
     works = [work(chance.choice(nodes), chance.choice(("ada", "bob", "eve"))) for _ in range(30)]
     await asyncio.gather(*works)
     assert refused
     assert max(spent_by.values()) < 1_000 + 200
     assert 2_500 <= spent_by.total() < 2_500 + 200
-    assert await each_database.read(lambda tx: records.under(tx, limits.RUNNING)) == {}
+    assert await each_database.read(lambda tx: records.under(tx, money.RUNNING)) == {}
 
 
 async def test_what_a_lost_node_was_at_holds_nobody_up_for_long(each_database: Database):
@@ -564,9 +562,9 @@ async def test_what_a_lost_node_was_at_holds_nobody_up_for_long(each_database: D
     assert not waiting.done()
     clock.advance(minutes=10)
     assert await waiting
-    assert len(await each_database.read(lambda tx: records.under(tx, limits.RUNNING))) == 2
-    await each_database.write(lambda tx: limits.prune_notices(tx, clock() + limits.NOTED_MS + 1))
-    assert await each_database.read(lambda tx: records.under(tx, limits.RUNNING)) == {}
+    assert len(await each_database.read(lambda tx: records.under(tx, money.RUNNING))) == 2
+    await each_database.write(lambda tx: money.prune_notices(tx, clock() + money.NOTED_MS + 1))
+    assert await each_database.read(lambda tx: records.under(tx, money.RUNNING)) == {}
 
 
 async def test_a_call_that_is_given_up_while_it_is_charged_holds_nothing(each_database: Database):
@@ -582,7 +580,7 @@ async def test_a_call_that_is_given_up_while_it_is_charged_holds_nothing(each_da
             await asyncio.sleep(0)
         given_up.cancel()
         await asyncio.wait({given_up})
-        assert await each_database.read(lambda tx: records.under(tx, limits.RUNNING)) == {}
+        assert await each_database.read(lambda tx: records.under(tx, money.RUNNING)) == {}
 
 
 async def test_nothing_is_asked_where_nothing_is_limited():
@@ -639,11 +637,11 @@ async def test_a_limit_is_told_once_in_each_of_its_periods(each_database: Databa
     tomorrow = LimitStatus(limit, Period("day", DAY.end, DAY.end + DAY_MS), 0.9)
 
     async def is_first(whom: str, each: LimitStatus, now: int = NOON) -> bool:
-        return await each_database.write(lambda tx: limits.is_first(tx, whom, each, now))
+        return await each_database.write(lambda tx: money.is_first(tx, whom, each, now))
 
     assert [await is_first("ada", today), await is_first("ada", today)] == [True, False]
     assert await is_first("bob", today)
     assert await is_first("ada", tomorrow)
-    later = NOON + counts.KEPT_WHOLE_MS + 1
-    await each_database.write(lambda tx: limits.prune_notices(tx, later))
+    later = NOON + money.KEPT_WHOLE_MS + 1
+    await each_database.write(lambda tx: money.prune_notices(tx, later))
     assert await is_first("ada", today)

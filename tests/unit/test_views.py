@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from bot import money
 from bot.agent.models import Usage
 from bot.channel import Address, Inbound
 from bot.clock import DAY_MS
@@ -16,10 +17,8 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgotten, Overview, Preview
 from bot.memory.search import Hit
 from bot.memory.selftest import Asked
-from bot.money import counts
-from bot.money.counts import Prices, Spent
-from bot.money.limits import Allowance
-from bot.sessions import links, pairing
+from bot.money import Allowance, Prices, Spent
+from bot.sessions import pairing
 from bot.sessions.forgetting import Gone, Held, Mention
 from bot.storage import Database, Transaction
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -44,7 +43,7 @@ def test_everybody_is_shown_once_with_what_the_configuration_and_links_say(tx: S
     for sender, code in (("42", "ABCDEFGH"), ("7", "BCDEFGHJ"), ("9", "CDEFGHJK")):
         asked(tx, sender, code)
     assert people.block(tx, ("telegram", "9"), NOON) is not None
-    links.join(tx, Link(("discord", "5"), ADA, Address("discord", "work", "5"), "en"), NOON)
+    pairing.join(tx, Link(("discord", "5"), ADA, Address("discord", "work", "5"), "en"), NOON)
     found = people.people(tx, session, NOON)
     assert [(each.seat, each.code, each.is_own) for each in found.asking] == [
         (EVE, "ABCDEFGH", False),
@@ -92,8 +91,8 @@ async def test_a_month_names_its_dearest_conversations_and_counts_the_others(
     def spend(tx: Transaction) -> None:
         for number in range(LISTED + 2):
             spent = Spent(ada.person, f"s{number}", "m", "chat", Usage(number + 1))
-            counts.add(tx, spent, NOON if number % 2 else NOON - DAY_MS)
-        counts.add(tx, Spent("memory:bob", "s", "m", "chat", Usage(100)), NOON)
+            money.add(tx, spent, NOON if number % 2 else NOON - DAY_MS)
+        money.add(tx, Spent("memory:bob", "s", "m", "chat", Usage(100)), NOON)
 
     await each_database.write(spend)
     own = await views.month_of(ada, NOON)

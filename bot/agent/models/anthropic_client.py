@@ -15,8 +15,8 @@ import aiohttp
 import anthropic
 import httpx2
 
+from bot.agent.models.capabilities import ServiceRefused
 from bot.agent.models.connection import MOST_REFUSAL, ServiceConnection, events, limits
-from bot.agent.models.refusals import ServiceRefused
 from bot.agent.models.wire import Json
 
 logging.getLogger("anthropic").setLevel(logging.WARNING)  # else it may log what is said

@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 
 from bot import __version__
-from bot.agent.models.refusals import ServiceRefused
+from bot.agent.models.capabilities import ServiceRefused
 from bot.agent.models.wire import Json, load
 from bot.clock import note_server
 from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable

@@ -13,8 +13,7 @@ import structlog
 from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window, Writer
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.service import ServiceModel, TextStore
-from bot.agent.models.speed import Slots, Speed, Stopwatch
+from bot.agent.models.service import ServiceModel, Slots, Speed, Stopwatch, TextStore
 from bot.agent.offline import OfflineModel
 from bot.config import (
     ANTHROPIC,
@@ -27,7 +26,7 @@ from bot.config import (
     ServiceConfig,
     Settings,
 )
-from bot.context import tokens
+from bot.context import budget
 from bot.errors import (
     ConfigError,
     ModelBilling,
@@ -327,7 +326,7 @@ class Models:
                     async with aclosing(service.model.stream(sent)) as events:
                         async for event in events:
                             if isinstance(event, TextDelta):
-                                if watch.hear(tokens.estimate(event.text)):
+                                if watch.hear(budget.estimate(event.text)):
                                     slots.spoke(call)
                             else:
                                 whole = watch.whole(self.speed(name), event.usage, request.tokens)
@@ -486,7 +485,7 @@ def _watched(
             on_asked(model)
 
     def thought(words: str) -> None:
-        watch.hear(tokens.estimate(words), thought=True)
+        watch.hear(budget.estimate(words), thought=True)
         if on_thought is not None:
             on_thought(words)
 

@@ -13,10 +13,9 @@ from bot.agent.tools.provenance import already, provenance_of, sources_of
 from bot.errors import ToolError
 from bot.identity.view import MemoryView
 from bot.memory import claims, guard, layout, markdown
-from bot.memory.disk import MAX_WRITE
-from bot.memory.files import MAX_CHARACTERS, MAX_LINES, SpaceFiles
 from bot.memory.markdown import Provenance
-from bot.memory.notes import Notes, Place, Replaced, day_note
+from bot.memory.note_store import MAX_WRITE
+from bot.memory.notes import MAX_CHARACTERS, MAX_LINES, Notes, Place, Replaced, SpaceFiles, day_note
 from bot.messages import Quote, Quoted, Stored
 
 # --- memory_get ----------------------------------------------------------------------------------

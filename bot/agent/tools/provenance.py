@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bot.agent.tools import MemoryPassage, ToolContext, TurnMemory
-from bot.context import wording
+from bot.context import sentences
 from bot.memory import markdown
 from bot.memory.markdown import Provenance
 from bot.memory.notes import Place
@@ -158,7 +158,7 @@ def _marked(message: Message, origin: Whose) -> Message:
 
 def _has_strange(text: str, sources: Sources) -> bool:
     """True if a word of the text was said by others and not by the person."""
-    left = wording.words(text) - _SUBJECTS
+    left = sentences.words(text) - _SUBJECTS
     if not left or not (sources.foreign or sources.carried):
         return False
     for own in sources.own:
@@ -170,7 +170,7 @@ def _common(wanted: frozenset[str], text: str) -> frozenset[str]:
     """Those of some words that a text has; most texts are not worth taking apart."""
     folded = text.casefold()
     likely = frozenset(word for word in wanted if word in folded)
-    return likely & wording.words(text) if likely else likely
+    return likely & sentences.words(text) if likely else likely
 
 
 def _share(text: str, others: Sequence[str]) -> float:

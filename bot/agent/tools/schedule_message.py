@@ -16,12 +16,11 @@ from pydantic import Field, model_validator
 
 from bot.agent.tools import Parameters, Stripped, ToolContext, Words
 from bot.agent.tools.provenance import is_asked_for, provenance_of
-from bot.context import wording
+from bot.context import sentences
 from bot.errors import ToolError
 from bot.i18n import text
 from bot.messages import Scheduled
 from bot.sessions import recurrence, reminders, repeats
-from bot.sessions.agenda import Agenda
 from bot.sessions.recurrence import MAX_RULE, MIN_TASK_MINUTES, Rule, Series
 from bot.sessions.reminders import (
     MAX_ABOUT,
@@ -32,7 +31,7 @@ from bot.sessions.reminders import (
     ReplyTarget,
     moment,
 )
-from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Kind
+from bot.sessions.repeats import MAX_REPEATS, MAX_TASKS, Agenda, Kind
 from bot.storage import Database, Transaction
 
 MAX_MOMENT = 40  # characters
@@ -301,10 +300,10 @@ class ManageReminders:
 
 
 def _managed(agenda: Agenda, asked: Manage, context: ToolContext) -> str:
-    waiting, wanted = agenda.waiting(), wording.terms(asked.about)
+    waiting, wanted = agenda.waiting(), sentences.terms(asked.about)
     if asked.action == "list" or not waiting:
         return agenda.list()
-    shared = [wording.shared(wanted, each.text) for each in waiting]
+    shared = [sentences.shared(wanted, each.text) for each in waiting]
     fitting = [number for number, count in enumerate(shared, start=1) if count == len(wanted)]
     numbers = [asked.number] if asked.number else fitting
     if len(numbers) != 1:

@@ -12,23 +12,22 @@ from cachetools import LRUCache
 from pydantic import Field
 
 from bot.agent.tools import MemoryPassage, Parameters, ToolContext, Words, passages
-from bot.agent.transcript import is_canned, origins_of
 from bot.clock import to_the_minute
 from bot.context import sentences, wishes
+from bot.context.history import is_canned, origins_of
 from bot.errors import NotVisible
 from bot.identity.view import SHARED_SPACE, MemoryView, is_owners_own
 from bot.memory import layout, markdown
-from bot.memory.disk import MAX_WRITE
 from bot.memory.entries import of_note
-from bot.memory.files import SpaceFiles
-from bot.memory.notes import Place
+from bot.memory.note_store import MAX_WRITE
+from bot.memory.notes import Place, SpaceFiles
 from bot.memory.search import Findings, Searcher, how
 from bot.memory.search import Hit as Found
 from bot.messages import CLEAN, Quote, Quoted, excerpt
 from bot.plugins import Passage
 from bot.sessions import entries
+from bot.sessions.browsing import Hit, TranscriptIndex
 from bot.sessions.entries import Entry
-from bot.sessions.search import Hit, TranscriptIndex
 from bot.storage import fulltext
 
 # --- memory_search -------------------------------------------------------------------------------

@@ -1,4 +1,9 @@
-"""What one account is brought: in order within a chat, and after what was missed there.
+"""What an account is brought: parts put together again, in order within a chat.
+
+An album comes as one message a picture, a long paste as one message for each part the app cut it
+into. A platform that keeps what is not acknowledged keeps the parts until the last of them came;
+one that brings the next part only after the one before was acknowledged has them kept on disk, by
+`Reassembly`. Either way a crash costs nothing.
 
 What was missed is stored before what is new: a chat is read back from the newest message that was
 stored in it, so were a newer one stored first, a crash in between would hide the others for good.
@@ -7,16 +12,316 @@ stored in it, so were a newer one stored first, a crash in between would hide th
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 
-from bot.channel import ChannelConfig, ChatType
-from bot.channel.kit.supervisor import Stopped, Supervisor
+from bot.channel import ChannelConfig, ChatType, Foreign, Inbound, Media
+from bot.channel.kit.json_access import parse_json
+from bot.channel.kit.supervisor import Stopped, Supervisor, pause
+from bot.channel.kit.text import units
+
+LONG = 4000  # UTF-16 units of a part of a paste; an app cuts at a good place before …
+FULL = 4096  # … it has to
+MAX_PARTS = 20  # of one message
+MAX_DATES = 2000  # ms between two parts of a paste, as a platform dates them in whole seconds
+
+_KEPT = "update "  # what the names of kept updates begin with
+
+X = TypeVar("X")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds to wait for further parts of a message."""
+
+    album: float = 0.5  # after a part of an album, in which the next one may come …
+    paste: float = 1.5  # … and after a part of a long paste
+    together: float = 10.0  # from the first part on, at most
+
+
+# --- what belongs together: pure -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A message that may belong together with its neighbours; `album` names its album."""
+
+    inbound: Inbound
+    album: str = ""
+
+
+def continues(parts: Sequence[Part], part: Part) -> bool:
+    """True when a message continues what these parts of one message began."""
+    last = parts[-1]
+    if len(parts) >= MAX_PARTS or _author(last.inbound) != _author(part.inbound):
+        return False
+    if last.album or part.album:
+        return last.album == part.album
+    gap = part.inbound.sent_at - last.inbound.sent_at
+    if _authors(last.inbound) != _authors(part.inbound):
+        return False
+    new = part.inbound
+    is_plain = not (new.media or new.edit_of or new.text.startswith("/"))
+    return _is_cut(last.inbound) and is_plain and 0 <= gap <= MAX_DATES
+
+
+def merged(parts: Sequence[Part]) -> Inbound:
+    """One message of several parts.
+
+    It has the id of the last part: should a part come so late that the others were stored already,
+    and all of them come again after a crash, the whole is another message and nothing is lost.
+    """
+    first, last = parts[0].inbound, parts[-1].inbound
+    media: tuple[Media, ...] = sum((part.inbound.media for part in parts), ())
+    return replace(
+        first,
+        message_id=last.message_id,
+        text=_text([part.inbound.text for part in parts]),
+        foreign=_foreign(parts),
+        media=media,
+        reply_to=next((p.inbound.reply_to for p in parts if p.inbound.reply_to), None),
+        mentions_bot=any(part.inbound.mentions_bot for part in parts),
+    )
+
+
+def _text(texts: Sequence[str]) -> str:
+    """The words of all parts; one that is full was cut in the middle of a word."""
+    words = ""
+    for before, text in zip(("", *texts), texts, strict=False):
+        words += f"\n{text}" if words and text and units(before) < FULL else text
+    return words
+
+
+def _foreign(parts: Sequence[Part]) -> tuple[Foreign, ...]:
+    """The forwarded parts of all; a long message that was forwarded in pieces is one again."""
+    found: list[Foreign] = []
+    for each in (foreign for part in parts for foreign in part.inbound.foreign):
+        last = found[-1] if found else None
+        goes_on = last is not None and last.kind == each.kind == "forwarded"
+        if last is not None and goes_on and last.author == each.author:
+            found[-1] = replace(last, text=_text([last.text, each.text]))
+        else:
+            found.append(each)
+    return tuple(found)
+
+
+def _author(inbound: Inbound) -> tuple[str, str, str]:
+    return inbound.chat, inbound.thread, inbound.sender
+
+
+def _authors(inbound: Inbound) -> list[tuple[str, str]]:
+    """The authors of what a message passes on; none when it is the sender's own."""
+    return [(part.kind, part.author) for part in inbound.foreign]
+
+
+def _is_cut(inbound: Inbound) -> bool:
+    """True if a message is as long as one that an app had to cut."""
+    forwarded = (part.text for part in inbound.foreign if part.kind == "forwarded")
+    words = inbound.text or next(forwarded, "")
+    if inbound.media or inbound.edit_of or len(words) < LONG // 2:
+        return False
+    return units(words) >= LONG
+
+
+@dataclass(slots=True)
+class Pending(Generic[X]):
+    """A unit to store: a message with all its parts, or something else of a chat.
+
+    Times are of any clock, in seconds. `extra` is what else a platform has to do with it.
+    """
+
+    chat: str  # within a chat the order counts
+    numbers: list[int]  # of its updates
+    parts: list[Part]
+    began: float  # when the first part came …
+    grew: float  # … and the last one
+    extra: X | None = None
+    is_closed: bool = False  # nothing can follow any more
+
+    @property
+    def message(self) -> Inbound:
+        """All its parts as one message, in the order they were written."""
+        if len(self.parts) == 1:
+            return self.parts[0].inbound
+        pairs = sorted(zip(self.numbers, self.parts, strict=True), key=itemgetter(0))
+        return merged([part for _, part in pairs])
+
+    def waits(self, now: float, most: Patience) -> float:
+        """Seconds in which something may follow; 0 or less when it is whole."""
+        if self.is_closed or not 0 < len(self.parts) < MAX_PARTS:
+            return 0.0
+        last = self.parts[-1]
+        if not last.album and not _is_cut(last.inbound):
+            return 0.0
+        longest = most.album if last.album else most.paste
+        return min(self.grew + longest, self.began + most.together) - now
+
+
+def append_or_merge(lane: list[Pending[X]], pending: Pending[X]) -> None:
+    """Add a message to its chat's, or to the parts of the message it goes on."""
+    if pending.parts:
+        who = pending.parts[0].inbound
+        before = next((each for each in reversed(lane) if _is_of(each, who)), None)
+        if before is not None and not before.is_closed:
+            if not pending.is_closed and continues(before.parts, pending.parts[0]):
+                before.numbers += pending.numbers
+                before.parts += pending.parts
+                before.grew = pending.grew
+                return
+            before.is_closed = True
+    lane.append(pending)
+
+
+def _is_of(pending: Pending[X], who: Inbound) -> bool:
+    """True if the same person said it in the same place."""
+    if not pending.parts:
+        return False
+    other = pending.parts[0].inbound
+    return (other.thread, other.sender) == (who.thread, who.sender)
+
+
+# --- what is kept until it is whole --------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _PendingChat(Generic[X]):
+    """The queue of one chat, in order; `coming` are still being written to the disk."""
+
+    pending: list[Pending[X]] = field(default_factory=list[Pending[X]])
+    coming: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: asyncio.Task[None] | None = None
+
+
+class Reassembly(Generic[X]):
+    """Keeps what one account was brought until it is whole: chats side by side, each in order.
+
+    Args:
+        store: stores a whole message; it is called until that works.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        store: Callable[[Pending[X]], Awaitable[None]],
+        most: Patience,
+    ) -> None:
+        self._supervisor = supervisor
+        self._store = store
+        self._most = most
+        self._lanes: dict[str, _PendingChat[X]] = {}
+
+    def must_wait(self, pending: Pending[X]) -> bool:
+        """True when something may follow it, or has to be stored before it."""
+        return pending.chat in self._lanes or pending.waits(pending.grew, self._most) > 0
+
+    async def hold(self, update: object, pending: Pending[X]) -> None:
+        """Keep an update until its message is whole; when this returns it is on disk.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        (number,) = pending.numbers
+        lane = self._lane(pending.chat)
+        lane.coming += 1
+        try:
+            await self._keep(number, json.dumps(update))
+        finally:
+            lane.coming -= 1
+            lane.changed.set()
+        self._enter(pending, lane)
+
+    async def hand_over(self, update: object, pending: Pending[X]) -> None:
+        """Keep an update for the node that holds what is not whole yet, which has to be told.
+
+        Raises:
+            StorageError: it could not be kept.
+        """
+        (number,) = pending.numbers
+        await self._keep(number, json.dumps(update))
+
+    async def abandon(self) -> None:
+        """Leave everything that is kept to another node."""
+        workers = [lane.worker for lane in self._lanes.values() if lane.worker is not None]
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    async def kept(self) -> dict[int, object]:
+        """The updates an earlier run of the program held, by number, the first one first.
+
+        Raises:
+            StorageError: they cannot be read.
+        """
+        supervisor = self._supervisor
+        kept = await supervisor.engine.kept(supervisor.channel, supervisor.account)
+        found = {
+            int(name.removeprefix(_KEPT)): parse_json(text)
+            for name, text in kept.items()
+            if name.startswith(_KEPT)
+        }
+        return dict(sorted(found.items()))
+
+    def resume(self, pending: Pending[X]) -> None:
+        """Go on with what was kept, as if it came now."""
+        self._enter(pending, self._lane(pending.chat))
+
+    async def forget(self, numbers: Sequence[int]) -> None:
+        """Keep these updates no longer; should that fail for good, they are second copies.
+
+        Raises:
+            Stopped: the account stops before that.
+        """
+        for number in numbers:
+            await self._supervisor.insist("forget.failed", partial(self._keep, number, ""))
+
+    async def _keep(self, number: int, text: str) -> None:
+        supervisor = self._supervisor
+        name = f"{_KEPT}{number}"
+        await supervisor.engine.keep(supervisor.channel, supervisor.account, name, text)
+
+    def _lane(self, chat: str) -> _PendingChat[X]:
+        lane = self._lanes.get(chat)
+        if lane is None:
+            lane = self._lanes[chat] = _PendingChat[X]()
+            lane.worker = self._supervisor.spawn(self._work(chat, lane))
+        return lane
+
+    def _enter(self, pending: Pending[X], lane: _PendingChat[X]) -> None:
+        if not any(pending.numbers[0] in each.numbers for each in lane.pending):
+            append_or_merge(lane.pending, pending)
+            lane.changed.set()
+
+    async def _work(self, chat: str, lane: _PendingChat[X]) -> None:
+        """Store what waits in a chat in order; what a stop leaves goes on with the next start."""
+        try:
+            while lane.pending or lane.coming:
+                lane.changed.clear()
+                wait = self._most.together
+                if lane.pending:
+                    wait = lane.pending[0].waits(time.monotonic(), self._most)
+                if wait > 0:
+                    await self._supervisor.unless_stopped(pause(wait, lane.changed))
+                    continue
+                pending = lane.pending[0]
+                pending.is_closed = True
+                await self._supervisor.store(partial(self._store, pending))
+                lane.pending.pop(0)
+                await self.forget(pending.numbers)
+        finally:
+            del self._lanes[chat]
+
+
+# --- in order, and after what was missed ----------------------------------------------------------
+
 
 # How far every channel that can read back what was missed goes.
 MAX_MISSED = 100  # messages of one chat, the newest ones …

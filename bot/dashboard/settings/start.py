@@ -19,7 +19,7 @@ from bot.agent.turn import Meter
 from bot.channel import Finding, Health
 from bot.config import ANTHROPIC, LONGEST_NAME, OPENAI
 from bot.dashboard.pages import Pages, Visit, route, see
-from bot.dashboard.settings import options
+from bot.dashboard.settings import pages
 from bot.errors import (
     ConfigError,
     ModelAuth,
@@ -37,7 +37,7 @@ from bot.identity import Conversation
 from bot.settings.changes import Overruled, ServedSettings
 from bot.settings.checks import Mistakes
 from bot.settings.fields import Key
-from bot.views.findings import told
+from bot.views.outcomes import told
 
 PATH: Final = "/settings/start"
 KEPT_SECONDS: Final = 900.0  # a key that was tried waits so long for a model to be chosen
@@ -111,13 +111,13 @@ class StartPages(Pages):
 
     @route("GET", PATH)
     async def _show(self, visit: Visit) -> web.Response:
-        await asyncio.to_thread(options.zones)
+        await asyncio.to_thread(pages.zones)
         return self._page(visit, {}, {})
 
     @route("POST", *(f"{PATH}/{step}" for step in ("model", "use", TELEGRAM, "self")))
     async def _step(self, visit: Visit) -> web.Response:
         """Do one step; or say why not, and show what was typed, but no secret."""
-        form = await options.fields(visit)
+        form = await pages.fields(visit)
         step, act = self._steps[visit.request.path.removeprefix(f"{PATH}/")]
         try:
             problems = await act(visit, form)
@@ -133,16 +133,16 @@ class StartPages(Pages):
 
     async def _told(self, visit: Visit, error: ConfigError, form: Mapping[str, str]) -> list[str]:
         """What to enter instead in a wrong field of the form; otherwise the problems."""
-        await asyncio.to_thread(options.zones)
+        await asyncio.to_thread(pages.zones)
         keys = (
             error.keys if isinstance(error, Mistakes) and not isinstance(error, Overruled) else ()
         )
         found = [
-            options.advice(visit, self._settings.config, key, form[name])
+            pages.advice(visit, self._settings.config, key, form[name])
             for name, key in WHO.items()
-            if name in form and any(options.is_at(each, key) for each in keys)
+            if name in form and any(pages.is_at(each, key) for each in keys)
         ]
-        return found or options.sentences(visit, error)
+        return found or pages.sentences(visit, error)
 
     # --- a model ----------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class StartPages(Pages):
         key: Key = ("channels", TELEGRAM, "token")
         trial = await self._settings.try_secret(key, token)
         if not trial.may_be_kept:
-            return [options.told(visit, key, trial)]
+            return [pages.told(visit, key, trial)]
         self._token = token  # until it is written
         await self._settings.change({key: token})
         self._bot, self._token = trial.name, ""
@@ -225,7 +225,7 @@ class StartPages(Pages):
     def _who(self) -> dict[str, str]:
         """The current names, time zone and language, by form field."""
         config = self._settings.config
-        return {name: str(options.value_at(config, key)) for name, key in WHO.items()}
+        return {name: str(pages.value_at(config, key)) for name, key in WHO.items()}
 
     # ----------------------------------------------------------------------------------------------
 
@@ -254,7 +254,7 @@ class StartPages(Pages):
             problems=problems,
             typed=shown,
             longest_name=LONGEST_NAME,
-            zones=options.zones(),
+            zones=pages.zones(),
             file=self._settings.shown_path,
             is_shared=self._settings.is_shared,
         )
