@@ -44,8 +44,7 @@ from bot.agent.models.capabilities import (
     left_out,
     pictures_lost,
 )
-from bot.agent.models.connection import DONE
-from bot.agent.models.wire import Json, ReplyReader, dump
+from bot.agent.models.wire import DONE, Json, ReplyReader, dump
 from bot.channel import reveal
 from bot.channel.kit.json_access import mapping
 from bot.clock import Clock, system_clock
