@@ -155,7 +155,7 @@ async def _recall(embedder: Embedder, folder: Path, questions: Sequence[str]) ->
     ):
         if live is None:
             raise SystemExit("there is no index")
-        rows = queries.run(connection, queries.tables(live, "SELECT id, vectors FROM chunks@"))
+        rows = queries.run(connection, "SELECT id, vectors FROM memory_chunks")
         packed = [(int(row[0]), bytes(row[1])) for row in rows if row[1]]
         for at, question in enumerate(questions):
             vector = wanted[at : at + 1]

@@ -57,7 +57,7 @@ class StorageClosed(StorageError):
 
 
 class IndexElsewhere(StorageError):
-    """Another node builds the index of memory."""
+    """Another program builds the index of memory."""
 
 
 class ArchiveError(ConfidantError):

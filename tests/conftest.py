@@ -19,9 +19,10 @@ from structlog.dev import plain_traceback
 from structlog.testing import capture_logs
 
 from bot import plugins
-from bot.storage import Database
-from bot.storage.sqlite import SqliteDatabase, _connect_and_migrate
+from bot.storage import Database, sqlite
+from bot.storage.sqlite import SqliteDatabase
 from bot.storage.sqlite_sql import SqliteTransaction
+from tests.fakes import empty_database
 from tests.proofs.rounds import rounds
 
 if TYPE_CHECKING:
@@ -159,10 +160,16 @@ def empty_postgres_url(postgres_admin_url: str) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _new_databases_are_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with empty_database.copied_from(tmp_path_factory.mktemp("empty") / "confidant.db"):
+        yield
+
+
 @pytest.fixture
 def tx(tmp_path: Path) -> Iterator[SqliteTransaction]:
     """A transaction on a new database in a file, for what takes no turn on a writer."""
-    connection = _connect_and_migrate(tmp_path / "confidant.db")
+    connection = sqlite._connect_and_migrate(tmp_path / "confidant.db")
     yield SqliteTransaction(connection)
     connection.close()
 

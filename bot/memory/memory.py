@@ -81,7 +81,7 @@ class Overview:
     """The state of a view's memory; `synced_at` is in ms since the epoch, 0 for never.
 
     `words_off` and `vectors_off` say why nothing is found by words, or by what they mean, and are
-    empty when it is; `model` is the embedder's. `building` is how far another index is.
+    empty when it is; `model` is the embedder's. `building` is how far the index is.
     """
 
     files: int

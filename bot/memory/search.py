@@ -103,15 +103,15 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """An index that is being made: `done` of `total` notes are in it, as far as that is known.
+    """The progress of an index: `done` of `total` notes are in it as they are to be.
 
-    With `beside`, searches go on in the one before it, by the words in it, and by meaning where
-    `by_meaning`; else they read the notes themselves and look for words.
+    When it `is_first`, searches read the notes themselves, for words. Else they find the words of
+    all notes, and the meaning of those that are done, where `by_meaning`.
     """
 
     done: int
     total: int
-    beside: bool
+    is_first: bool
     by_meaning: bool
 
 
@@ -139,7 +139,7 @@ class Status(Counts):
     `degraded` says in words what does not work; empty when all is well. `words_off` and
     `vectors_off` say why a search does not look for words, or for what they mean: empty when it
     does, else "disabled", "weight", "empty", "building", "rebuilding", or what the embedder said.
-    `last_sync` is in ms, 0 when there was none. `building` is how far another index is.
+    `last_sync` is in ms, 0 when there was none. `building` is how far it is.
     """
 
     mode: Mode

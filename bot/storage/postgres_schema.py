@@ -35,9 +35,10 @@ _NOTES = (
     "CREATE INDEX IF NOT EXISTS forgettings_at ON forgettings(at) WHERE words <> ''",
 )
 
-# A generation is one whole set of rows; searches read the live one. A partition belongs to one
-# generation, and everything else to a partition. `words` begins with a mark of its partition, so
-# that one lookup in its index finds the words of that partition only.
+# The one row of `memory_generations` says what the index is made with, and is live once every note
+# was in it. Versions before built others beside it, so a partition names its own. `words` begins
+# with a mark of its partition, so that one lookup in its index finds the words of that partition
+# only.
 _INDEX = (
     """CREATE TABLE IF NOT EXISTS memory_generations(
         id {serial}, is_live BIGINT NOT NULL, chunker BIGINT NOT NULL, provider TEXT NOT NULL,

@@ -106,7 +106,7 @@ def _part(language: str, name: str, off: str, **values: object) -> str:
 
 def how_far(language: str, building: Building) -> str:
     """The progress of an index that is being built, and how one searches until it is there."""
-    name = "beside" if building.beside else "first"
+    name = "first" if building.is_first else "again"
     return text(language, f"memory.building.{name}", done=building.done, total=building.total)
 
 

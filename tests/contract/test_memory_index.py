@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 from aiohttp import web
 
 from bot.config import EmbedderConfig, MemoryConfig
+from bot.memory import chunking
+from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, NoEmbedder
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
@@ -313,30 +315,151 @@ async def test_a_failing_embedder_costs_the_meaning_and_not_the_words(home):
         assert (await index.status()).degraded == ()
 
 
-async def test_another_embedder_means_other_rows_and_no_mixed_vectors(home):
+async def test_another_embedder_means_other_vectors_and_no_mixed_ones(home):
     await home.write("memory/a.md", "peanuts are out\n")
     async with home.index(HashEmbedder()) as index:
         await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
-        before = index.generation
         assert (await index.status()).dims == 64
     async with home.index(HashEmbedder(dims=48, model="narrow")) as index:
         assert paths(await index.search("nuts", MAIN)) == ["memory/a.md"]
         assert (await index.status()).dims == 48
-        assert index.generation != before
-        # What was said is carried over.
+        # What was said keeps its place.
         assert paths(await index.search("canary", ("talk:ada",))) == ["s.1"]
         assert (await index.status()).vectors == 2
 
 
-async def test_the_old_rows_are_searched_while_others_are_built(home):
-    await home.write("memory/a.md", "peanuts are out\n")
+class Slow(HashEmbedder):
+    """Answers so many times, and then not until the gate is open."""
+
+    def __init__(self, model: str, answers: int) -> None:
+        super().__init__(model=model)
+        self.shut = asyncio.Event()
+        self.left = answers
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        self.left -= 1
+        if self.left < 0:
+            self.gate = self.gate or asyncio.Event()
+            self.shut.set()
+        return await super().embed(texts)
+
+
+async def test_words_and_what_is_made_already_are_found_while_vectors_are_made_again(
+    home, monkeypatch
+):
+    monkeypatch.setattr("bot.memory.index.writer.GROUP", 2)
+    for number in range(6):
+        await home.write(f"memory/{number}.md", f"peanuts number n{number}\n")
+    said = Document("talk:ada", "s.1", "my canary is blue", 1)
     async with home.index(HashEmbedder()) as index:
-        stuck = HashEmbedder(model="another", gate=asyncio.Event())
-        building = asyncio.create_task(_once(home, stuck))
-        await stuck.started.wait()
-        assert paths(await index.search("peanuts", MAIN)) == ["memory/a.md"]
-        stuck.gate.set()
-        await building
+        await index.add_documents([said])
+    another = Slow("another", answers=1)
+    async with home.index(another, syncs=False, search_timeout=0.5) as index:
+        await another.shut.wait()
+        for number in range(6):
+            answer = await index.search(f"n{number}", MAIN, 1)
+            assert paths(answer) == [f"memory/{number}.md"]
+            assert answer.degraded
+        assert paths(await index.search("canary", ("talk:ada",))) == ["s.1"]
+        status = await index.status()
+        assert (status.files, status.documents, status.chunks) == (6, 1, 7)
+        # No vector of the embedder before is left to be compared.
+        assert status.vectors == 2
+        assert another.gate is not None
+        another.gate.set()
+        await index.sync("test")
+        answer = await index.search("n3", MAIN, 1)
+        assert (answer.mode, answer.degraded) == ("vector+keyword", ())
+        assert (await index.status()).vectors == 7
+
+
+async def test_making_vectors_again_goes_on_where_it_was_interrupted(home, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.writer.GROUP", 2)
+    for number in range(6):
+        await home.write(f"memory/{number}.md", f"peanuts number {number}\n")
+    async with home.index(HashEmbedder()):
+        pass
+    killed = Slow("another", answers=2)
+    async with home.index(killed, syncs=False):
+        await killed.shut.wait()
+        await home.write("memory/new.md", "oolong\n")
+    made = {text for texts in killed.asked[:2] for text in texts}
+    again = HashEmbedder(model="another")
+    async with home.index(again) as index:
+        asked = {text for texts in again.asked for text in texts}
+        assert (len(made), len(asked), made & asked) == (4, 3, set())
+        assert (await index.status()).vectors == 7
+        assert (await index.search("oolong", MAIN)).degraded == ()
+
+
+async def test_the_embedder_of_before_is_not_asked_again_for_what_it_made(home):
+    await home.write("memory/a.md", "peanuts are out\n")
+    for model in ("one", "two"):
+        async with home.index(HashEmbedder(model=model)) as index:
+            await index.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
+    once_more = HashEmbedder(model="one")
+    async with home.index(once_more) as index:
+        assert (await index.status()).vectors == 2
+        assert once_more.asked == []
+
+
+def cut_in(way: str, cut: Callable[..., list[Passage]]) -> Callable[..., list[Passage]]:
+    """Cuts as another version of the program does, with some words above each passage."""
+
+    def other(*given: Any) -> list[Passage]:
+        return [
+            replace(each, heading=way, windows=tuple(f"{way} {text}" for text in each.windows))
+            for each in cut(*given)
+        ]
+
+    return other
+
+
+async def test_what_was_cut_in_another_way_is_cut_again_and_found_meanwhile(home, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.writer.GROUP", 2)
+    for number in range(4):
+        await home.write(f"memory/{number}.md", f"peanuts number n{number}\n")
+    said = [Document("talk:ada", f"s.{number}", f"canary n{number}", 1) for number in range(3)]
+    async with home.index(HashEmbedder()) as index:
+        await index.add_documents(said)
+    for way in ("other words", "yet other words"):
+        monkeypatch.setattr(chunking, "VERSION", chunking.VERSION + 1)
+        for cut in ("of_note", "of_document"):
+            monkeypatch.setattr(chunking, cut, cut_in(way, getattr(chunking, cut)))
+        killed = Slow("hash", answers=1)
+        async with home.index(killed, syncs=False, search_timeout=0.5) as index:
+            await killed.shut.wait()
+            for number in range(4):
+                assert paths(await index.search(f"n{number}", MAIN, 1)) == [f"memory/{number}.md"]
+                spoken = await index.search(f"n{number}", ("talk:ada",), 1)
+                assert paths(spoken) == [f"s.{min(number, 2)}"] or number == 3
+            told = (await index.status()).building
+            assert told is not None
+            assert told.done < told.total == 4
+        async with home.index(HashEmbedder()) as index:
+            for partitions, many in ((MAIN, 4), (("talk:ada",), 3)):
+                assert len((await index.search(way, partitions, 9)).hits) == many
+            status = await index.status()
+            assert (status.building, status.chunks, status.vectors) == (None, 7, 7)
+
+
+async def test_programs_with_different_embedders_mix_no_vectors(home, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.service.REST", float("inf"))  # no sync but ours
+    await home.write("memory/a.md", "peanuts are out\n")
+    async with home.index(HashEmbedder(model="one")) as one:
+        async with home.index(HashEmbedder(model="two", dims=64)) as two:
+            # The first has not noticed that the index is the other's now.
+            await one.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
+            answer = await one.search("canary", ("talk:ada",))
+            assert (paths(answer), answer.mode) == (["s.1"], "keyword")
+            assert any("embedder was changed" in why for why in answer.degraded)
+            assert (await two.status()).vectors == 1
+            await two.sync("test")
+            assert (await two.status()).vectors == 2
+            assert (await two.search("canary", ("talk:ada",))).mode == "vector+keyword"
+        await one.sync("test")
+        assert (await one.search("peanuts", MAIN)).mode == "vector+keyword"
+        assert (await one.status()).vectors == 2
 
 
 class Kept:
@@ -387,35 +510,39 @@ async def test_what_a_note_said_before_others_changed_it_is_kept_to_the_last_byt
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_how_far_another_index_is_is_told(home, monkeypatch, *, is_first):
-    monkeypatch.setattr("bot.memory.index.writer.PATIENCE", 0.0)
+async def test_how_far_the_index_is_is_told(home, monkeypatch, *, is_first):
     monkeypatch.setattr("bot.memory.index.writer.GROUP", 2)
     for number in range(5):
         await home.write(f"memory/{number}.md", f"peanuts number {number}\n")
     if not is_first:
         async with home.index(HashEmbedder()) as index:
             assert (await index.status()).building is None
-    gate = asyncio.Event()
-    stuck = HashEmbedder(model="another", gate=gate)
-    async with home.index(stuck, syncs=False, search_timeout=2.0) as index:
-        await stuck.started.wait()
+    slow = Slow("another", answers=1)
+    async with home.index(slow, syncs=False, search_timeout=2.0) as index:
+        await slow.shut.wait()
         told = (await index.status()).building
-        while told is None or not told.done:
-            told = (await index.status()).building
-        assert told == Building(2, 5, beside=not is_first, by_meaning=False)
+        assert told == Building(2, 5, is_first=is_first, by_meaning=not is_first)
         status = await index.status()
-        assert status.vectors_off == ("building" if is_first else "rebuilding")
+        assert status.vectors_off == ("building" if is_first else "")
         assert status.words_off == ""
         assert len((await index.search("peanuts", MAIN)).hits) == 5
-        gate.set()
+        assert slow.gate is not None
+        slow.gate.set()
         await index.sync("test")
         status = await index.status()
         assert (status.building, status.vectors) == (None, 5)
 
 
-async def _once(home: Home, embedder: Embedder) -> None:
-    async with home.index(embedder):
+async def test_an_index_that_waits_for_its_first_vectors_says_so(home):
+    await home.write("memory/a.md", "peanuts are out\n")
+    async with home.index(HashEmbedder()):
         pass
+    slow = Slow("another", answers=0)
+    async with home.index(slow, syncs=False) as index:
+        await slow.shut.wait()
+        status = await index.status()
+        assert status.building == Building(0, 1, is_first=False, by_meaning=False)
+        assert (status.vectors_off, status.words_off) == ("rebuilding", "")
 
 
 async def test_syncs_at_once_are_one_sync(home):
@@ -484,6 +611,62 @@ async def test_a_node_that_does_not_have_the_index_builds_none_and_uses_what_is_
             await shared.write("memory/b.md", "oolong is in\n")
             other.noticed()
             assert paths(await other.search("oolong", MAIN)) == ["memory/b.md"]
+
+
+async def test_only_the_node_that_has_the_index_makes_its_vectors_again(shared):
+    for number in range(3):
+        await shared.write(f"memory/{number}.md", f"peanuts number {number}\n")
+    async with shared.index(HashEmbedder(model="one")):
+        pass
+    other = HashEmbedder(model="two")
+    async with shared.index(other, is_owner=False) as elsewhere:
+        # Nothing of the index is this node's to change, and what it adds is found by its words.
+        await elsewhere.add_documents([Document("talk:ada", "s.1", "my canary is blue", 1)])
+        assert paths(await elsewhere.search("canary", ("talk:ada",))) == ["s.1"]
+        assert other.asked in ([], [("canary",)])
+        status = await elsewhere.status()
+        assert status.building == Building(0, 3, is_first=False, by_meaning=False)
+        assert (status.vectors, status.vectors_off) == (3, "rebuilding")
+        slow = Slow("two", answers=0)
+        async with shared.index(slow, syncs=False):
+            await slow.shut.wait()  # the vectors are gone, and none is made again yet
+            other.asked.clear()
+            await shared.write("memory/new.md", "oolong is in\n")
+            await elsewhere.sync("test")
+            # It makes those of what it stores itself, and leaves the others to the owner.
+            assert other.asked == [("new\noolong is in",)]
+    async with shared.index(HashEmbedder(model="two")) as index:
+        assert (await index.status()).vectors == 5
+
+
+async def test_what_versions_before_left_beside_the_index_is_dropped(shared):
+    await shared.write("memory/a.md", "the canary is blue\n")
+    assert shared.database is not None
+    async with shared.index(HashEmbedder()) as index:
+        assert paths(await index.search("canary", MAIN)) == ["memory/a.md"]
+
+        def begin(tx: Transaction) -> None:
+            """As a version before that was killed while it built another set of rows."""
+            tx.execute(
+                "INSERT INTO memory_generations(is_live, chunker, provider, model, endpoint, dims)"
+                " SELECT 0, chunker, provider, 'another', endpoint, 0 FROM memory_generations"
+            )
+            tx.execute(
+                "INSERT INTO memory_partitions(generation, name, chunks, length)"
+                " SELECT max(id), 'main', 1, 1 FROM memory_generations"
+            )
+            tx.execute(
+                "INSERT INTO memory_chunks(source, partition, start_line, end_line, length,"
+                " heading, body, words) SELECT 0, max(id), 1, 1, 1, '', 'left over', ''::tsvector"
+                " FROM memory_partitions"
+            )
+
+        await shared.database.write(begin)
+        assert await shared.traces("left over")
+    async with shared.index(HashEmbedder()) as index:
+        assert await shared.traces("left over") == []
+        assert (await index.status()).chunks == 1
+        assert paths(await index.search("canary", MAIN)) == ["memory/a.md"]
 
 
 async def test_a_search_that_takes_too_long_is_ended_in_the_server(shared):

@@ -19,10 +19,11 @@ from bot.config import Settings
 from bot.doctor import checks
 from bot.errors import NotVisible
 from bot.identity.view import MemoryView
-from bot.memory import folders, note_store
+from bot.memory import chunking, folders, note_store
 from bot.memory.folders import Folder, front_matter
 from bot.memory.index import note_files
 from bot.memory.memory import Memory
+from bot.memory.note_store import Seen
 from bot.messages import Text, ToolResult
 from bot.testing import ScriptedModel, calls
 from tests.documents import docx_of, pdf_of
@@ -248,6 +249,34 @@ async def test_forgetting_and_a_rebuild_leave_a_folder_as_it_is(tmp_path):
     async with opened(tmp_path) as memory:
         assert await found(memory, "boiler") == ["vault/one.md:1"]
     assert (tmp_path / "vault/one.md").read_text() == "the boiler"
+
+
+async def test_a_folder_that_is_away_is_found_though_the_embedder_and_the_cut_change(
+    tmp_path, monkeypatch
+):
+    vault = tmp_path / "vault"
+    write_file(vault / "one.md", "the boiler")
+    async with opened(tmp_path):
+        pass
+    write_file(vault / "two.md", "the stove")
+    vault.rename(tmp_path / "away")
+    monkeypatch.setattr(chunking, "VERSION", chunking.VERSION + 1)
+    async with opened(tmp_path, embedder={"provider": "none"}) as memory:
+        await memory.index.sync("test")
+        assert await found(memory, "boiler") == ["vault/one.md:1"]
+        vault.rmdir()
+        (tmp_path / "away").rename(vault)
+        reads: list[str] = []
+        whole = folders.Folders._item
+
+        async def item(self: folders.Folders, name: str, root: Any, seen: Seen) -> Any:
+            reads.append(seen.path)
+            return await whole(self, name, root, seen)
+
+        monkeypatch.setattr(folders.Folders, "_item", item)
+        await memory.folders.sync()
+        assert reads == ["one.md", "two.md"]  # the first is cut again
+        assert await found(memory, "boiler stove") == ["vault/one.md:1", "vault/two.md:1"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import apsw
@@ -14,11 +14,11 @@ import pytest
 from bot.config import EmbedderConfig, MemoryConfig
 from bot.memory.embed import NoEmbedder
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.index import Document, MemoryIndex
-from bot.memory.index.queries import LARGE, live
+from bot.memory.index import Document, MemoryIndex, note_files
+from bot.memory.index.queries import LARGE
 from bot.memory.index.search import ASKED
 from bot.memory.note_store import FolderNotes
-from bot.memory.ranking import Request
+from bot.memory.search import Building
 from bot.testing import HashEmbedder
 from tests.contract.test_memory_index import refusing
 from tests.fakes import embeddings_api
@@ -73,14 +73,7 @@ async def test_what_others_wrote_changes_nothing_of_what_is_found(tmp_path, note
         assert await answers(index) == before
         # Nor is it found where it is not counted any more.
         connection = apsw.Connection(str(tmp_path / "index" / "index.db"))
-        tables = [
-            str(name)
-            for (name,) in connection.execute(
-                "SELECT name FROM sqlite_schema WHERE name GLOB 'partitions_[0-9]*'"
-            )
-        ]
-        for table in tables:
-            connection.execute(f"UPDATE {table} SET chunks = 0 WHERE name = 'people/eve'")
+        connection.execute("UPDATE memory_partitions SET chunks = 0 WHERE name = 'people/eve'")
         connection.close()
         found = [hit for answer in await answers(index) for hit in answer.hits]
         assert len(found) > 0
@@ -223,8 +216,6 @@ async def test_yesterday_is_that_of_the_time_zone(tmp_path, note):
         assert found.hits[0].why.by_date
 
 
-# A workspace and its index as the version before kept it: a file for each generation, the second
-# left by a rebuild that was killed.
 ALL_MAIN = ("main", "shared", "main#private")
 
 
@@ -252,74 +243,61 @@ def write_note(folder: Path, name: str, text: str) -> None:
     write_file(folder / "workspace" / "memory" / name, text)
 
 
-def rows(folder: Path, sql: str) -> list[tuple[object, ...]]:
-    connection = apsw.Connection(str(folder / "index" / "index.db"))
-    try:
-        return list(connection.execute(sql).fetchall())
-    finally:
-        connection.close()
-
-
-def tables(folder: Path) -> set[str]:
-    """The numbers of the generations that have tables."""
-    names = rows(folder, "SELECT name FROM sqlite_schema WHERE name GLOB 'chunks_[0-9]*'")
-    return {str(name).removeprefix("chunks_") for (name,) in names}
-
-
-async def test_a_rebuild_that_was_interrupted_is_gone_on_with(tmp_path):
+async def test_a_first_build_that_was_interrupted_is_gone_on_with(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.writer.PATIENCE", 0.0)
+    monkeypatch.setattr("bot.memory.index.writer.GROUP", 2)
     for number in range(4):
         write_note(tmp_path, f"{number}.md", f"peanuts number {number}\n")
-    async with opened(tmp_path, HashEmbedder()) as index:
-        await index.sync("test")
-    stuck = HashEmbedder(model="another", gate=asyncio.Event())
+    stuck = HashEmbedder(gate=asyncio.Event())
     async with opened(tmp_path, stuck) as index:
         await stuck.started.wait()
-    (first, second) = sorted(tables(tmp_path), key=int)
-    assert rows(tmp_path, "SELECT id FROM generations WHERE is_live") == [(int(first),)]
-    async with opened(tmp_path, HashEmbedder(model="another")) as index:
+        half = Building(2, 4, is_first=True, by_meaning=False)
+        while (await index.status()).building != half:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        # Half of it is in the index, which nobody searches yet.
+        assert paths(await index.search("number 3", ALL_MAIN, 1)) == ["memory/3.md"]
+    read: list[str] = []
+    real = note_files.read
+
+    def reading(notes, seen):
+        read.append(seen.path)
+        return real(notes, seen)
+
+    monkeypatch.setattr(note_files, "read", reading)
+    async with opened(tmp_path, HashEmbedder()) as index:
         await index.sync("test")
-        assert tables(tmp_path) == {second}
+        assert read == ["memory/2.md", "memory/3.md"]
         assert (await index.status()).vectors == 4
-        assert (await index.search("number 3", ALL_MAIN, 1)).hits[0].path == "memory/3.md"
+        assert paths(await index.search("number 3", ALL_MAIN, 1)) == ["memory/3.md"]
 
 
-async def test_what_is_forgotten_is_in_no_generation(tmp_path):
+async def test_what_is_forgotten_while_vectors_are_made_again_is_nowhere(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.memory.index.service.REST", float("inf"))  # no sync but ours
     write_note(tmp_path, "a.md", "the canary is blue\n")
-    bot = HashEmbedder()
-    async with opened(tmp_path, bot) as index:
+    async with opened(tmp_path, HashEmbedder()) as index:
         await index.sync("test")
         await index.add_documents([Document("talk:ada", "s1", "the canary was said", 1)])
         stuck = HashEmbedder(model="another", gate=asyncio.Event())
-        async with opened(tmp_path, stuck):  # another program that builds
+        async with opened(tmp_path, stuck):  # another program that makes it its own
             await stuck.started.wait()
-        assert len(tables(tmp_path)) == 2
-        (tmp_path / "workspace" / "memory" / "a.md").unlink()
-        forgotten = await index.forget(texts=["canary"], partitions=["main", "talk:ada"])
-        assert (forgotten.chunks, forgotten.documents) == (2, 1)
-        assert len(tables(tmp_path)) == 1
+            (tmp_path / "workspace" / "memory" / "a.md").unlink()
+            forgotten = await index.forget(texts=["canary"], partitions=["main", "talk:ada"])
+            assert (forgotten.chunks, forgotten.documents, forgotten.cached) == (2, 1, 2)
         for path in (tmp_path / "index").iterdir():
             assert b"canary" not in path.read_bytes()
 
 
-async def test_a_search_reads_the_live_generation_and_no_other(tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.memory.index.writer.PATIENCE", 0.0)
-    write_note(tmp_path, "a.md", "peanuts are out\n")
-    async with opened(tmp_path, HashEmbedder(), is_started=False) as index:
+async def test_vectors_that_are_taken_out_leave_nothing_in_the_file(tmp_path):
+    write_note(tmp_path, "a.md", "the canary is blue\n")
+    async with opened(tmp_path, HashEmbedder()) as index:
         await index.sync("test")
-        write_note(tmp_path, "a.md", "oolong is in\n")
-        stuck = HashEmbedder(model="another", gate=asyncio.Event())
-        async with opened(tmp_path, stuck):
-            await stuck.started.wait()
-            _, building = sorted(tables(tmp_path), key=int)
-            async with asyncio.timeout(60):
-                while not rows(tmp_path, f"SELECT 1 FROM chunks_{building}"):  # noqa: ASYNC110
-                    await asyncio.sleep(0)
-            for query, paths in (("oolong", []), ("peanuts", ["memory/a.md"])):
-                request = Request(query, ALL_MAIN, 6, None, date(2026, 11, 21), float("inf"))
-                answer = await index._searches.run(
-                    lambda each=request: index._searches._answer(each, [])
-                )
-                assert [hit.path for hit in answer.hits] == paths
+    connection = apsw.Connection(str(tmp_path / "index" / "index.db"))
+    ((vectors,),) = connection.execute("SELECT vectors FROM memory_chunks").fetchall()
+    connection.close()
+    async with opened(tmp_path, HashEmbedder(dims=48)) as index:
+        await index.sync("test")
+        assert (await index.status()).vectors == 1
+        assert bytes(vectors) not in (tmp_path / "index" / "index.db").read_bytes()
 
 
 @pytest.mark.parametrize("version", [1, 99])
@@ -327,14 +305,16 @@ async def test_an_index_file_of_another_format_is_made_anew(tmp_path, version):
     write_note(tmp_path, "a.md", "peanuts are out\n")
     async with opened(tmp_path, HashEmbedder()) as index:
         await index.sync("test")
-    rows(tmp_path, f"PRAGMA user_version = {version}")
+    connection = apsw.Connection(str(tmp_path / "index" / "index.db"))
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
     async with opened(tmp_path, HashEmbedder()) as index:
         await index.sync("test")
         assert (await index.status()).degraded == ()
         assert (await index.search("peanuts", ALL_MAIN, 1)).hits[0].path == "memory/a.md"
 
 
-async def test_a_rebuild_gives_back_the_space_it_needed(tmp_path):
+async def test_another_embedder_needs_no_more_space(tmp_path):
     for number in range(100):
         write_note(tmp_path, f"{number}.md", f"peanuts number {number} and {number} more\n" * 50)
     sizes: list[int] = []
@@ -343,8 +323,3 @@ async def test_a_rebuild_gives_back_the_space_it_needed(tmp_path):
             await index.sync("test")
         sizes.append((tmp_path / "index" / "index.db").stat().st_size)
     assert max(sizes) < 1.3 * min(sizes)
-    connection = apsw.Connection(str(tmp_path / "index" / "index.db"))
-    found = live(connection)
-    connection.close()
-    assert found is not None
-    assert found.embedder.model == "three"

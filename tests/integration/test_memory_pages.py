@@ -637,14 +637,14 @@ async def test_versions_are_bounded(me, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("is_beside", "said"),
-    [(True, "being rebuilt: 3 of 7 files"), (False, "is being built: 3 of 7 files")],
+    ("is_first", "said"),
+    [(False, "being rebuilt: 3 of 7 files"), (True, "is being built: 3 of 7 files")],
 )
-async def test_how_far_another_index_is_is_shown(it, me, monkeypatch, *, is_beside, said):
+async def test_how_far_the_index_is_is_shown(it, me, monkeypatch, *, is_first, said):
     real = MemoryIndex.status
 
     async def status(index: MemoryIndex) -> Status:
-        told = Building(3, 7, beside=is_beside, by_meaning=False)
+        told = Building(3, 7, is_first=is_first, by_meaning=False)
         return replace(await real(index), building=told)
 
     monkeypatch.setattr(MemoryIndex, "status", status)

@@ -25,7 +25,6 @@ from bot.channel.http import HttpServer
 from bot.config import EmbedderConfig, StorageConfig
 from bot.errors import EmbedderError
 from bot.memory.embed.remote import RemoteEmbedder
-from bot.memory.index.queries import live, tables
 from bot.memory.memory import INDEX_FOLDER
 from bot.memory.search import Findings
 from bot.storage import backup
@@ -141,9 +140,8 @@ def indexed(folder: Path) -> str:
     reader = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     reader.set_busy_timeout(5_000)
     found: list[str] = []
-    if (generation := live(reader)) is not None:
-        rows = reader.execute(tables(generation, "SELECT body FROM chunks@"))
-        found += [str(body) for (body,) in rows]
+    if reader.execute("SELECT 1 FROM sqlite_schema WHERE name = 'memory_chunks'").fetchall():
+        found += [str(body) for (body,) in reader.execute("SELECT body FROM memory_chunks")]
     reader.close()
     return "\n".join(found)
 

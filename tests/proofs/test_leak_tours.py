@@ -132,7 +132,7 @@ def searches_look_everywhere(patch: pytest.MonkeyPatch) -> None:
     from bot.memory.index.queries import FileReader
 
     def everything(self: FileReader, _partitions: Any) -> Any:
-        names = [str(row[0]) for row in self._run("SELECT name FROM partitions@")]
+        names = [str(row[0]) for row in self._run("SELECT name FROM memory_partitions")]
         return scope(self, names)
 
     scope = FileReader.scope

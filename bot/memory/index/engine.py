@@ -1,7 +1,11 @@
-"""The seams between an index and where its rows are: a file of this machine, or a shared database.
+"""The seams between the index and where its rows are: a file of this machine, or a shared database.
 
-`Rows` knows the generations, `Store` writes one of them, in transactions that are a `Writing` each,
-and `Reader` finds candidates in the live one. All wait, so they are used in threads.
+`Rows` opens the index, `Store` writes it, in transactions that are a `Writing` each, and `Reader`
+finds candidates. All wait, so they are used in threads. Tables have the same names in both places.
+
+There is one index, which is changed in place. When the embedder changes, its vectors are taken out
+and made again one by one; when the way notes are cut changes, every note looks edited and is read
+again. Meanwhile searches find the words of everything, and compare no vector of another embedder.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from bot.identity.view import FOLDERS
 from bot.memory import chunking, layout
@@ -27,13 +31,13 @@ from bot.storage import Row, Value, fulltext, marks
 
 T = TypeVar("T")
 
-
-class DimsChanged(Exception):
-    """The embedder's vectors have another length than those in the index."""
-
-    def __init__(self, dims: int) -> None:
-        super().__init__(f"vectors have {dims} dimensions now")
-        self.dims = dims
+CLEARED = 500  # chunks that lose their vectors in one transaction
+STALE = -1  # the mtime of a source that was cut in another way, and is read again
+NOBODY = Identity("", "", "")  # made the vectors, while they are taken out
+COLUMNS = "id, is_live, chunker, provider, model, endpoint, dims"  # of a header
+FIRST = "ORDER BY is_live DESC, id LIMIT 1"  # versions before had several in a shared database
+_MADE = "(provider, model, endpoint, dims)"
+_OF = "memory_sources s JOIN memory_partitions p ON p.id = s.partition"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +72,11 @@ class Packed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
-    """One set of rows, and what it was made with; vectors of another embedder are no match.
+class Header:
+    """What the index is made with.
 
-    `epoch` moves when chunks get vectors later than others after them.
+    It `is_live`, and searches read it, once every note was in it; an index that is begun empty has
+    another `id`. `epoch` moves when chunks get vectors later than others after them.
     """
 
     id: int
@@ -81,25 +86,46 @@ class Generation:
     dims: int
     epoch: int = 0
 
-    def is_made_by(self, embedder: Identity) -> bool:
-        """True when its rows are what an embedder and today's chunks would give."""
-        return (self.embedder, self.chunker) == (embedder, chunking.VERSION)
+    def suits(self, embedder: Embedder) -> bool:
+        """True when its vectors can be compared with those of an embedder."""
+        lengths = {0, embedder.dims or self.dims}
+        return self.embedder == identity(embedder) and self.dims in lengths
+
+    def is_whole(self, embedder: Embedder) -> bool:
+        """True when all is in it, cut as today; vectors of this embedder may be missing."""
+        return self.is_live and self.chunker == chunking.VERSION and self.suits(embedder)
 
 
 Chunks = Sequence[tuple[Passage, Packed | None]]
 """The chunks of a source, each with its vectors if it has any."""
 
 
-class Writing(ABC):
-    """A transaction on one generation.
+def header_of(rows: Sequence[Row]) -> Header | None:
+    """The header that was read, if there is one."""
+    if not rows:
+        return None
+    number, is_live, chunker, provider, model, endpoint, *others = rows[0]
+    made = Identity(str(provider), str(model), str(endpoint))
+    return Header(int(number), bool(is_live), int(chunker), made, *map(int, others))
 
-    In its SQL the tables are called `generations@`, `sources@`, `chunks@` and `partitions@`; what
-    is read from the last are the generation's own.
-    """
+
+class Tables(ABC):
+    """The tables of the index; the header is in `table`, and `read_header` selects it."""
+
+    table: ClassVar[str]
+    read_header: ClassVar[str]
 
     @abstractmethod
     def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """The rows of one statement."""
+
+    def header(self) -> Header | None:
+        """What the index is made with; None while there is no index."""
+        return header_of(self.run(self.read_header))
+
+
+class Writing(Tables):
+    """A transaction on the index."""
 
     def put(self, source: SourceRow, chunks: Chunks) -> None:
         """Store a source with its chunks and their vectors, in the place of what it was before.
@@ -107,10 +133,10 @@ class Writing(ABC):
         One that another program has stored just so meanwhile is left as it is.
         """
         named = (source.partition,)
-        known = self.run("SELECT id FROM partitions@ WHERE name = ?", named)
+        known = self.run("SELECT id FROM memory_partitions WHERE name = ?", named)
         partition = int((known or self._add_partition(source.partition))[0][0])
         old = self.run(
-            "SELECT id, hash, mtime, size, inode, at, problem FROM sources@"
+            "SELECT id, hash, mtime, size, inode, at, problem FROM memory_sources"
             " WHERE kind = ? AND partition = ? AND name = ?",
             (source.kind, partition, source.name),
         )
@@ -119,8 +145,9 @@ class Writing(ABC):
                 return
             self.drop(int(identifier))
         rows = self.run(
-            """INSERT INTO sources@(kind, partition, name, space, path, hash, mtime, size, inode,
-                   at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id""",
+            """INSERT INTO memory_sources(kind, partition, name, space, path, hash, mtime, size,
+                   inode, at, problem, text) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+               RETURNING id""",
             (
                 *(source.kind, partition, source.name, source.space, source.path),
                 *(*source.look, source.text),
@@ -133,26 +160,50 @@ class Writing(ABC):
         """Give a chunk its vectors, if there are any, and say what is wrong with its note."""
         if problem:
             self.run(
-                "UPDATE sources@ SET problem = ? WHERE problem = '' AND kind <> 'transcript' "
-                "AND id = (SELECT source FROM chunks@ WHERE id = ?)",
+                "UPDATE memory_sources SET problem = ? WHERE problem = '' AND kind <> 'transcript' "
+                "AND id = (SELECT source FROM memory_chunks WHERE id = ?)",
                 (problem, chunk),
             )
-        rows = self.run("SELECT partition FROM chunks@ WHERE id = ?", (chunk,))
+        rows = self.run("SELECT partition FROM memory_chunks WHERE id = ?", (chunk,))
         if packed is not None and rows:
             self._put_vectors(chunk, int(rows[0][0]), packed)
 
     def drop(self, source: int) -> list[bool]:
         """Take a source out; for each of its chunks, whether it had vectors."""
         rows = self.run(
-            "SELECT id, partition, length, vectors IS NOT NULL FROM chunks@ WHERE source = ?",
+            "SELECT id, partition, length, vectors IS NOT NULL FROM memory_chunks WHERE source = ?",
             (source,),
         )
         self._unindex([int(row[0]) for row in rows])
-        self.run("DELETE FROM chunks@ WHERE source = ?", (source,))
-        self.run("DELETE FROM sources@ WHERE id = ?", (source,))
+        self.run("DELETE FROM memory_chunks WHERE source = ?", (source,))
+        self.run("DELETE FROM memory_sources WHERE id = ?", (source,))
         if rows:
             self._count(int(rows[0][1]), -len(rows), -sum(int(row[2]) for row in rows))
         return [bool(row[3]) for row in rows]
+
+    def mark_stale(self) -> None:
+        """Let everything look changed, as it was cut in another way; `Store.finish` ends it."""
+        self.run("UPDATE memory_sources SET mtime = ?", (STALE,))
+        self.run(f"UPDATE {self.table} SET chunker = 0")
+
+    def clear(self, after: int) -> int | None:
+        """Take the vectors out of some chunks after an id; the last of them, None without any.
+
+        Until `made_by` nothing is compared with what is left of them.
+        """
+        self.made_by(NOBODY)
+        rows = self.run(
+            "SELECT id FROM memory_chunks WHERE id > ? AND vectors IS NOT NULL ORDER BY id LIMIT ?",
+            (after, CLEARED),
+        )
+        chunks = [int(row[0]) for row in rows]
+        if chunks:
+            self._clear(chunks)
+        return max(chunks, default=None)
+
+    def made_by(self, embedder: Identity) -> None:
+        """Let an embedder be the one whose vectors these are; there are none yet."""
+        self.run(f"UPDATE {self.table} SET {_MADE} = (?, ?, ?, 0)", embedder)
 
     def erase(
         self, paths: Sequence[str], texts: Sequence[str], partitions: Sequence[str]
@@ -160,20 +211,18 @@ class Writing(ABC):
         """See `Store.forget`; the texts are folded."""
         wanted = {*self._holding(texts, partitions)} if texts and partitions else set[int]()
         if paths:
-            named = f"kind = 'memory' AND name IN ({marks(paths)})"
-            wanted |= {int(r[0]) for r in self.run(f"SELECT id FROM sources@ WHERE {named}", paths)}
+            named = f"memory_sources WHERE kind = 'memory' AND name IN ({marks(paths)})"
+            wanted |= {int(row[0]) for row in self.run(f"SELECT id FROM {named}", paths)}
         of_vectors: list[str] = []
         removed: list[bool] = []
         documents = 0
         for source in sorted(wanted):
-            chunks = self.run("SELECT heading, body FROM chunks@ WHERE source = ?", (source,))
+            chunks = self.run("SELECT heading, body FROM memory_chunks WHERE source = ?", (source,))
             for heading, body in chunks:
                 of_vectors += chunking.windows_of(str(heading), str(body))
-            own = self.run(f"SELECT s.kind FROM {_OF} WHERE s.id = ?", (source,))
-            gone = self.drop(source)
-            for (kind,) in own:
-                removed += gone
-                documents += kind == "transcript"
+            kinds = self.run("SELECT kind FROM memory_sources WHERE id = ?", (source,))
+            documents += kinds == [("transcript",)]
+            removed += self.drop(source)
         return Forgotten(len(removed), sum(removed), documents), of_vectors
 
     @abstractmethod
@@ -189,6 +238,10 @@ class Writing(ABC):
         """Store the vectors of a chunk that has none."""
 
     @abstractmethod
+    def _clear(self, chunks: Sequence[int]) -> None:
+        """Take the vectors out of chunks."""
+
+    @abstractmethod
     def _unindex(self, chunks: Sequence[int]) -> None:
         """Let chunks be found no more."""
 
@@ -198,39 +251,27 @@ class Writing(ABC):
 
     def _count(self, partition: int, chunks: int, length: int) -> None:
         self.run(
-            "UPDATE partitions@ SET chunks = chunks + ?, length = length + ? WHERE id = ?",
+            "UPDATE memory_partitions SET chunks = chunks + ?, length = length + ? WHERE id = ?",
             (chunks, length, partition),
         )
 
 
-_OF = "sources@ s JOIN partitions@ p ON p.id = s.partition"
-
-
-class Store(ABC):
-    """The writing side of one generation; used by one thread at a time.
-
-    Its SQL is as that of `Writing`.
-    """
-
-    def __init__(self, generation: Generation) -> None:
-        self.generation = generation
-
-    @abstractmethod
-    def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """The rows of one statement."""
+class Store(Tables):
+    """The writing side of the index; used by one thread at a time."""
 
     @abstractmethod
     def commit(self, work: Callable[[Writing], T]) -> T:
         """Do something in one transaction; it may be run more than once."""
 
-    @abstractmethod
-    def fit(self, dims: int) -> None:
-        """Make the length of the first vectors the index's."""
+    def fit(self, embedder: Identity, dims: int) -> None:
+        """Make the length of an embedder's first vectors the index's."""
+        sql = f"UPDATE {self.table} SET dims = ? WHERE {_MADE} = (?, ?, ?, 0)"
+        self.commit(lambda each: each.run(sql, (dims, *embedder)))
 
-    def dims(self) -> int:
-        """The length of the vectors; 0 until there are any."""
-        rows = self.run("SELECT dims FROM generations@ WHERE id = ?", (self.generation.id,))
-        return int(rows[0][0]) if rows else 0
+    def finish(self) -> None:
+        """Let searches read it: everything is in it, as it is cut today."""
+        sql = f"UPDATE {self.table} SET is_live = 1, chunker = ?"
+        self.commit(lambda each: each.run(sql, (chunking.VERSION,)))
 
     def remove(self, sources: Iterable[int]) -> None:
         """Take sources out."""
@@ -242,7 +283,7 @@ class Store(ABC):
     ) -> tuple[Forgotten, list[str]]:
         """Remove notes by path, and every source in some partitions that holds one of the texts.
 
-        Nothing of them is left, in no generation. Also the texts that their vectors were of.
+        Nothing of them is left. Also the texts that their vectors were of.
         """
         wanted = [each for each in map(fulltext.folded, texts) if each]
         return self.commit(lambda each: each.erase(paths, wanted, partitions))
@@ -250,26 +291,41 @@ class Store(ABC):
     def counts(self) -> Counts:
         """The contents in numbers; `size` is 0."""
         files, documents = self.run(
-            "SELECT count(*) FILTER (WHERE s.kind = 'memory'),"
-            f" count(*) FILTER (WHERE s.kind = 'transcript') FROM {_OF}"
+            "SELECT count(*) FILTER (WHERE kind = 'memory'),"
+            " count(*) FILTER (WHERE kind = 'transcript') FROM memory_sources"
         )[0]
         spaces = Counter[str]()
-        for name, chunks in self.run("SELECT name, chunks FROM partitions@ p WHERE chunks > 0"):
+        for name, chunks in self.run("SELECT name, chunks FROM memory_partitions WHERE chunks > 0"):
             spaces[layout.space_of(name)] += chunks
-        problems = self.run(f"SELECT s.name, s.problem FROM {_OF} WHERE s.problem <> ''")
-        bare = self.run(
-            "SELECT count(*) FROM chunks@ c JOIN partitions@ p ON p.id = c.partition"
-            " WHERE c.vectors IS NULL"
-        )
+        problems = self.run("SELECT name, problem FROM memory_sources WHERE problem <> ''")
+        bare = self.run("SELECT count(*) FROM memory_chunks WHERE vectors IS NULL")
+        header = self.header()
         return Counts(
             files=files,
             documents=documents,
             chunks=spaces.total(),
             vectors=spaces.total() - bare[0][0],
-            dims=self.dims(),
+            dims=header.dims if header is not None else 0,
             spaces=dict(spaces),
             problems=dict(problems),
         )
+
+    def building(self, embedder: Embedder) -> Building | None:
+        """The progress of the first build, or of making everything again; None when it is done."""
+        header = self.header()
+        files = "SELECT count(*) FROM memory_sources s WHERE s.kind = 'memory'"
+        total = int(self.run(files)[0][0])
+        if header is None or not header.is_live:
+            return Building(total, total, is_first=True, by_meaning=False)
+        if not header.suits(embedder):
+            return Building(0, total, is_first=False, by_meaning=False) if total else None
+        left = f"s.mtime = {STALE} AND s.problem = ''"
+        if embedder.provider != "none":
+            left += " OR s.id IN (SELECT source FROM memory_chunks WHERE vectors IS NULL)"
+        count = int(self.run(f"{files} AND ({left})")[0][0])
+        is_meant = header.dims > 0
+        done = total - count
+        return Building(done, total, is_first=False, by_meaning=is_meant) if count else None
 
     def sources(self, kind: Source) -> dict[tuple[str, str], Known]:
         """Every source of a kind, by partition and name."""
@@ -290,20 +346,21 @@ class Store(ABC):
         known = {name: each for (_, name), each in self.sources("memory").items()}
         return note_files.differences(notes, known, refused)
 
-    def documents(self) -> list[SourceRow]:
-        """Every document with its text."""
+    def stale_documents(self, limit: int) -> list[SourceRow]:
+        """Some documents that were cut in another way, with their texts."""
         rows = self.run(
-            "SELECT p.name, s.name, s.space, s.path, s.hash, s.mtime, s.size, s.inode, s.at,"
-            f" s.problem, s.text FROM {_OF} WHERE s.kind = 'transcript'"
+            f"SELECT p.name, s.name, s.space, s.path, s.hash, s.at, s.text FROM {_OF}"
+            f" WHERE s.kind = 'transcript' AND s.mtime = {STALE} LIMIT ?",
+            (limit,),
         )
-        return [SourceRow("transcript", *row) for row in rows]
+        return [SourceRow("transcript", *named, at=at, text=text) for *named, at, text in rows]
 
     def text_of(self, name: str) -> str | None:
         """The exact text of a note when it was indexed; None when that is not known."""
-        where = "s.kind = 'memory' AND s.name = ?"
-        for source, hashed in self.run(f"SELECT s.id, s.hash FROM {_OF} WHERE {where}", (name,)):
+        found = "SELECT id, hash FROM memory_sources WHERE kind = 'memory' AND name = ?"
+        for source, hashed in self.run(found, (name,)):
             chunks = self.run(
-                "SELECT start_line, end_line, body FROM chunks@ WHERE source = ? ORDER BY id",
+                "SELECT start_line, end_line, body FROM memory_chunks WHERE source = ? ORDER BY id",
                 (source,),
             )
             return note_files.restored(chunks, bytes(hashed))
@@ -315,8 +372,8 @@ class Store(ABC):
         Those of folders of documents are many, and notes do not wait for them.
         """
         rows = self.run(
-            "SELECT c.id, c.heading, c.body FROM chunks@ c"
-            " JOIN partitions@ p ON p.id = c.partition WHERE c.vectors IS NULL"
+            "SELECT c.id, c.heading, c.body FROM memory_chunks c"
+            " JOIN memory_partitions p ON p.id = c.partition WHERE c.vectors IS NULL"
             f" AND p.name {'' if of_folders else 'NOT '}LIKE '{FOLDERS}%' LIMIT ?",
             (limit,),
         )
@@ -324,7 +381,7 @@ class Store(ABC):
 
 
 class Reader(Protocol):
-    """The reading side of the live generation; used by one thread at a time."""
+    """The reading side of the index; used by one thread at a time."""
 
     tokenize: Tokenize
 
@@ -332,8 +389,8 @@ class Reader(Protocol):
         """False when it must be opened again."""
         ...
 
-    def snapshot(self, deadline: float) -> AbstractContextManager[Generation | None]:
-        """Search the live generation as it is now; None while there is none.
+    def snapshot(self, deadline: float) -> AbstractContextManager[Header | None]:
+        """Search the index as it is now; None while it is not live.
 
         After `deadline` (monotonic) a search is interrupted.
         """
@@ -347,7 +404,7 @@ class Reader(Protocol):
         ...
 
     def chunks(self, partition: str, path: str) -> list[Row]:
-        """The first line, last line and text of each chunk of a file in the live generation."""
+        """The first line, last line and text of each chunk of a file."""
         ...
 
     def close(self) -> None:
@@ -356,21 +413,19 @@ class Reader(Protocol):
 
 
 class Rows(ABC):
-    """The generations: of which one it is that is written to, and whether another one is due.
+    """The place of the index: it opens the index, and begins an empty one where there is none.
 
-    `broken` says that what is there cannot be used; `generation` is another one after each rebuild,
-    by whatever program. `outdated` is the id of the generation whose vectors have another length
-    than the embedder's, or 0.
+    `broken` says that a file cannot be used. `outdated` says that the embedder's vectors
+    have another length than the index's, `is_filling` that many are missing still. `generation` is
+    another one after each time that the index was begun empty, by whatever program.
     """
 
     def __init__(self, embedder: Embedder) -> None:
-        self.broken = False
-        self.outdated = 0
-        self.generation = ""
         self._embedder = embedder
-        self._at_work = 0  # the generation that is written to, or was last
-        self._opened: int = 0  # how often a place for rows was
-        self._known: Counts | None = None  # what is in the live rows, or was
+        self.broken = False
+        self.outdated = False
+        self.is_filling = False
+        self.generation = ""
 
     @property
     def are_there(self) -> bool:
@@ -379,67 +434,30 @@ class Rows(ABC):
 
     @abstractmethod
     def need_attention(self) -> bool:
-        """True if a sync has something to repair, or a rebuild is due."""
+        """True if a sync has something to repair."""
 
-    def can_repair(self, error: Exception) -> bool:
-        """Note what is wrong; True if a rebuild repairs it."""
-        if isinstance(error, DimsChanged):
-            self.outdated = self._at_work
-            return True
+    def can_repair(self, _error: Exception) -> bool:
+        """Note what is wrong; True if beginning empty repairs it."""
         return False
-
-    def tidy(self) -> None:  # noqa: B027 - not all have to
-        """Open it at the start, without what earlier programs left."""
 
     @abstractmethod
     def take_turn(self) -> bool:
-        """Take the right to build; False while another program has it."""
+        """Take the right to build and to make what is missing; False while another has it."""
 
     def end_turn(self) -> None:  # noqa: B027 - not all have to
         """Give it back."""
 
-    def fitting(self) -> Store | None:
-        """The live rows, or None when there are none or others have to be made."""
-        live = self._usable(self._live())
-        if live is None or not live.is_made_by(identity(self._embedder)):
-            return None
-        self.outdated = 0
-        return self._at(live)
+    @abstractmethod
+    def store(self) -> Store:
+        """The index, or an empty one.
+
+        Raises:
+            IndexElsewhere: another program has to begin it.
+        """
 
     @abstractmethod
-    def begin(self) -> tuple[Store, list[SourceRow]]:
-        """Rows to fill, and the documents that were in the live ones."""
-
-    @abstractmethod
-    def put_live(self, store: Store) -> None:
-        """Let searches read what was built, and drop all else."""
-
-    def live(self) -> Store | None:
-        """The rows that searches read; None while there are none that can be written to."""
-        live = None if self.need_attention() else self._live()
-        return self._at(live) if live is not None else None
-
-    def count(self) -> Counts | None:
-        """The contents in numbers: those of the rows before while others are made, if there are."""
-        if (live := self._live()) is not None:
-            self._known = self._store(live).counts()
-        return self._known
-
-    def building(self) -> Building | None:
-        """The progress of a rebuild; None while the live rows will do."""
-        live, made = self._live(), identity(self._embedder)
-        usable = self._usable(live)
-        if usable is not None and usable.is_made_by(made):
-            return None
-        filling = self._filling()
-        done = self._store(filling).counts().files if filling is not None else 0
-        before = self._store(live).counts() if live is not None else self._known
-        return Building(
-            done,
-            max(done, before.files if before is not None else 0),
-            beside=live is not None,
-            by_meaning=usable is not None and usable.embedder == made,
-        )
+    def known(self) -> Store | None:
+        """The index as far as it is there already."""
 
     @abstractmethod
     def reader(self) -> Reader:
@@ -448,40 +466,3 @@ class Rows(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release what it holds."""
-
-    @abstractmethod
-    def _generations(self, which: str, parameters: Sequence[Value] = ()) -> Sequence[Generation]:
-        """The generations that a condition names, in their order."""
-
-    @abstractmethod
-    def _store(self, generation: Generation) -> Store:
-        """The writing side of a generation."""
-
-    def _live(self) -> Generation | None:
-        """The generation that searches read, if there is one."""
-        return next(iter(self._generations("is_live = 1")), None)
-
-    def _filling(self) -> Generation | None:
-        """The generation that was begun for the embedder and is not outdated, if there is one."""
-        found = self._generations(FILLING, filling_for(self._embedder, self.outdated))
-        return next(iter(found), None)
-
-    def _usable(self, live: Generation | None) -> Generation | None:
-        is_usable = live is not None and live.id != self.outdated and not self.broken
-        return live if is_usable else None
-
-    def _at(self, generation: Generation) -> Store:
-        """The writing side of a generation, which is worked at from now on."""
-        self._at_work = generation.id
-        if generation.is_live:
-            self.generation = f"{self._opened}.{generation.id}"
-        return self._store(generation)
-
-
-FILLING = "is_live = 0 AND (chunker, provider, model, endpoint) = (?, ?, ?, ?) AND id <> ?"
-
-
-def filling_for(embedder: Embedder, outdated: int) -> Sequence[Value]:
-    """The parameters of `FILLING`: of rows that an embedder made, but those that are outdated."""
-    made = identity(embedder)
-    return (chunking.VERSION, made.provider, made.model, made.endpoint, outdated)

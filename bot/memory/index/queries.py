@@ -1,10 +1,6 @@
-"""The index file: its tables, connections to it, and the candidates that a search finds in it.
+"""The index file: connections to it, and the candidates that a search finds in it.
 
-A generation is one whole set of rows, in tables whose names end in its number; "@" stands for that
-ending in SQL. Searches read the live one. A rebuild fills another one beside it; then one
-transaction makes that live and drops all others, so nothing that reads has rows to leave out. What
-an interrupted rebuild has filled is gone on with. All of it can be made again from the notes and
-from what was said.
+All of it can be made again from the notes and from what was said.
 """
 
 from __future__ import annotations
@@ -21,8 +17,7 @@ import apsw
 import structlog
 
 from bot.memory import vectors, words
-from bot.memory.embed import Identity
-from bot.memory.index.engine import Generation
+from bot.memory.index.engine import COLUMNS, FIRST, Header, header_of
 from bot.memory.periods import Period
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.search import Hit
@@ -31,13 +26,14 @@ from bot.memory.words import Statistics
 from bot.storage import Row, Value, files, fulltext, marks
 
 NAME = "index.db"
-FORMAT = 6  # raise it when the tables change: a file of another format is replaced
+FORMAT = 7  # raise it when the tables change: a file of another format is replaced
 BUSY_TIMEOUT_MS = 2_000  # a program that holds the file locked for longer is not waited for
 READER_BUSY_TIMEOUT_MS = 500  # a search must not wait long
+HEADER = f"SELECT {COLUMNS}, epoch FROM memory_index {FIRST}"
 SCOPE_MARK = "\ue001"  # begins a partition's token, so that no word of a note is one
 
 _PRAGMAS = (
-    "PRAGMA auto_vacuum = INCREMENTAL",  # what a rebuild needed goes back to the disk
+    "PRAGMA auto_vacuum = INCREMENTAL",  # what is not needed any more goes back to the disk
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = NORMAL",  # what a power cut takes is found again from the notes
     "PRAGMA cache_size = -1000",  # more is not faster: the system keeps the file in memory
@@ -72,37 +68,6 @@ CANDIDATE = (
 _STEPS = 20_000  # of SQLite's machine between looks at the clock; about a millisecond
 
 log = structlog.get_logger(__name__)
-
-
-def tables(generation: Generation, sql: str) -> str:
-    """SQL about a generation's own tables, and that of the generations."""
-    return sql.replace("generations@", "generations").replace("@", f"_{generation.id}")
-
-
-def live(connection: apsw.Connection) -> Generation | None:
-    """The generation that searches read, if there is one."""
-    found = generations(connection, "is_live")
-    return found[0] if found else None
-
-
-def generations(
-    connection: apsw.Connection, which: str, parameters: Sequence[Value] = ()
-) -> list[Generation]:
-    """The generations that a condition names, in their order."""
-    rows = run(
-        connection,
-        "SELECT id, is_live, chunker, provider, model, endpoint, dims, epoch FROM generations"
-        f" WHERE {which} ORDER BY id",
-        parameters,
-    )
-    return [
-        Generation(
-            *(int(row[0]), bool(row[1]), int(row[2])),
-            Identity(str(row[3]), str(row[4]), str(row[5])),
-            *(int(row[6]), int(row[7])),
-        )
-        for row in rows
-    ]
 
 
 def inode(path: Path) -> int:
@@ -186,7 +151,7 @@ class FileReader:
         self._path = path
         self._connection = connect(path, writing=False)
         self._inode = inode(path)
-        self._generation: Generation | None = None
+        self._header: Header | None = None
         self._deadline = float("inf")
         self._known: dict[int, _Signs] = {}
         self.tokenize = fulltext.tokenizer(self._connection)
@@ -204,19 +169,14 @@ class FileReader:
         return inode(self._path) == self._inode
 
     @contextmanager
-    def snapshot(self, deadline: float) -> Generator[Generation | None]:
-        """Search the live generation as it is now; None while there is none.
-
-        After `deadline` (monotonic) a search is interrupted.
-        """
+    def snapshot(self, deadline: float) -> Generator[Header | None]:
+        """See `Reader.snapshot`."""
         self._deadline = deadline
         run(self._connection, "BEGIN")
         try:
-            found = next(iter(generations(self._connection, "is_live")), None)
-            if found is None or self._generation is None or found.id != self._generation.id:
-                self._known.clear()
-            self._generation = found
-            yield found
+            found = header_of(run(self._connection, HEADER))
+            self._header = found if found is not None and found.is_live else None
+            yield self._header
         finally:
             self._deadline = float("inf")
             if self._connection.in_transaction:
@@ -224,7 +184,7 @@ class FileReader:
 
     def scope(self, partitions: Sequence[str]) -> Scope:
         """The scope of these partitions."""
-        some, held = f"IN ({marks(partitions)})", "partitions@ WHERE chunks > 0 AND name"
+        some, held = f"IN ({marks(partitions)})", "memory_partitions WHERE chunks > 0 AND name"
         rows = self._run(f"SELECT id, chunks, length FROM {held} {some}", partitions)
         others = self._run(f"SELECT 1 FROM {held} NOT {some} LIMIT 1", partitions)
         ids, sizes, lengths = zip(*rows, strict=True) if rows else ((), (), ())
@@ -257,8 +217,8 @@ class FileReader:
     def chunks(self, partition: str, path: str) -> list[Row]:
         """See `Reader.chunks`."""
         return self._run(
-            "SELECT c.start_line, c.end_line, c.body FROM chunks@ c JOIN sources@ s"
-            " ON s.id = c.source JOIN partitions@ p ON p.id = s.partition"
+            "SELECT c.start_line, c.end_line, c.body FROM memory_chunks c JOIN memory_sources s"
+            " ON s.id = c.source JOIN memory_partitions p ON p.id = s.partition"
             " WHERE s.kind = 'folder' AND p.name = ? AND s.path = ? ORDER BY c.id",
             (partition, path),
         )
@@ -274,7 +234,7 @@ class FileReader:
         for term in query.terms if scope.ids else ():
             rows = self._run(
                 "SELECT count(*) FROM"
-                " (SELECT 1 FROM chunks_text@ WHERE chunks_text@ MATCH ? LIMIT ?)",
+                " (SELECT 1 FROM memory_chunks_text WHERE memory_chunks_text MATCH ? LIMIT ?)",
                 (_within(scope, term.match), common(scope)),
             )
             seen[term.tokens] = int(rows[0][0])
@@ -283,7 +243,7 @@ class FileReader:
     def _by_words(self, asked: str, scope: Scope, limit: int) -> list[int]:
         """The chunks with any of the terms that are looked for, best BM25 first."""
         rows = self._run(
-            """SELECT rowid FROM chunks_text@ WHERE chunks_text@ MATCH ?
+            """SELECT rowid FROM memory_chunks_text WHERE memory_chunks_text MATCH ?
                AND rank MATCH 'bm25(0.0, 1.0, 1.0)' ORDER BY rank LIMIT ?""",
             (_within(scope, asked), limit),
         )
@@ -295,16 +255,18 @@ class FileReader:
         found: list[int] = []
         if asked:
             rows = self._run(
-                f"""SELECT t.rowid FROM chunks_text@ t CROSS JOIN chunks@ c ON c.id = t.rowid
-                    WHERE t.chunks_text@ MATCH ? AND t.rank MATCH 'bm25(0.0, 1.0, 1.0)'
+                f"""SELECT t.rowid FROM memory_chunks_text t
+                    CROSS JOIN memory_chunks c ON c.id = t.rowid
+                    WHERE t.memory_chunks_text MATCH ? AND t.rank MATCH 'bm25(0.0, 1.0, 1.0)'
                     AND ({of_time}) ORDER BY t.rank LIMIT ?""",
                 (_within(scope, asked), *days, limit // 2),
             )
             found += [int(row[0]) for row in rows]
         if request.vector is not None:
             rows = self._run(
-                f"""SELECT c.id, c.vectors FROM chunks@ c WHERE c.partition IN ({marks(scope.ids)})
-                    AND ({of_time}) ORDER BY c.day DESC LIMIT {OF_TIME}""",
+                f"""SELECT c.id, c.vectors FROM memory_chunks c
+                    WHERE c.partition IN ({marks(scope.ids)}) AND ({of_time})
+                    ORDER BY c.day DESC LIMIT {OF_TIME}""",
                 (*scope.ids, *days),
             )
             packed = [(int(i), blob) for i, blob in rows if blob]
@@ -320,7 +282,7 @@ class FileReader:
             else:
                 chosen += self._by_signs(partition, chunks, wanted)
         rows = self._run(
-            "SELECT id, vectors FROM chunks@ WHERE vectors IS NOT NULL AND "
+            "SELECT id, vectors FROM memory_chunks WHERE vectors IS NOT NULL AND "
             f"(partition IN ({marks(small)}) OR id IN ({marks(chosen)}))",
             (*small, *chosen),
         )
@@ -330,10 +292,10 @@ class FileReader:
         self, ids: Sequence[int], scope: Scope, without: Sequence[str]
     ) -> list[Candidate]:
         """Chunks with everything their ranking needs; none of another partition, however found."""
-        dims = self._generation.dims if self._generation is not None else 0
+        dims = self._header.dims if self._header is not None else 0
         of_scope = f"c.partition IN ({marks(scope.ids)})"
         rows = self._run(
-            f"""SELECT {CANDIDATE} FROM chunks@ c JOIN sources@ s ON s.id = c.source
+            f"""SELECT {CANDIDATE} FROM memory_chunks c JOIN memory_sources s ON s.id = c.source
                 WHERE c.id IN ({marks(ids)}) AND {of_scope} AND s.path NOT IN ({marks(without)})""",
             (*ids, *scope.ids, *without),
         )
@@ -356,15 +318,14 @@ class FileReader:
 
         Chunks that were removed stay in it for a while; they are not found when they are looked up.
         """
-        epoch, dims = (0, 0) if self._generation is None else (
-            self._generation.epoch, self._generation.dims
-        )  # fmt: skip
+        header = self._header
+        epoch, dims = (0, 0) if header is None else (header.epoch, header.dims)
         known = self._known.get(partition)
         if known is None or known.epoch != epoch:
             known = _Signs(epoch, 0, np.zeros(0, np.int64), np.zeros((0, 0), np.uint64))
         rows = self._run(
-            """SELECT id, signs FROM chunks@
-               WHERE partition = ? AND id > ? AND signs IS NOT NULL ORDER BY id""",
+            """SELECT id, signs FROM memory_chunks WHERE partition = ? AND id > ?
+               AND id <= (SELECT filled FROM memory_index) AND signs IS NOT NULL ORDER BY id""",
             (partition, int(known.ids[-1]) if len(known.ids) else 0),
         )
         if rows:
@@ -379,9 +340,7 @@ class FileReader:
         return known
 
     def _run(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        if self._generation is None:
-            return []
-        return run(self._connection, tables(self._generation, sql), parameters)
+        return run(self._connection, sql, parameters)
 
 
 def candidates(rows: Sequence[Row], dims: int) -> list[Candidate]:

@@ -222,10 +222,12 @@ class Searches:
                     vector = None
                 elif live.dims != dims:
                     vector = None
-                    if live.dims:  # so it is outdated, though nobody knew
-                        self._rows.outdated = live.id
+                    if live.dims:  # nobody knew
+                        self._rows.outdated = True
                         why = f"vectors have {dims} dimensions now; the index is being rebuilt"
                         degraded.append(f"{why} for them")
+                elif self._rows.is_filling:
+                    degraded.append("many notes have no vector yet")
             request = replace(request, vector=vector)
             config = self._settings.now.memory
             most = request.limit * config.candidate_multiplier + len(request.without)

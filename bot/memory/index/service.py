@@ -211,7 +211,7 @@ class MemoryIndex:
 
     @property
     def generation(self) -> str:
-        """Another one after each rebuild, which may not have found every document again."""
+        """Another one after each time that the index was begun empty, so without any document."""
         return self._writer.rows.generation
 
     async def add_documents(self, documents: Iterable[Document]) -> None:
@@ -338,10 +338,10 @@ class MemoryIndex:
             off = "disabled" if self._settings.now.memory.embedder.provider == "none" else why
         elif not self._settings.now.memory.vector_weight:
             off, why = "weight", "vectors are turned off"
+        elif building is not None and not building.by_meaning:
+            off, why = "building" if building.is_first else "rebuilding", failure
         elif not (counts.vectors or failure):
             off, why = "empty", "no note has a vector yet"
-        elif building is not None and not building.by_meaning:
-            off, why = "rebuilding" if building.beside else "building", failure
         else:
             off = why = failure
         return Status(

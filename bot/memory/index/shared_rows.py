@@ -1,42 +1,42 @@
-"""The index in a database that many nodes share: its generations, and searches of the live one.
+"""The index in a database that many nodes share: how it is written and searched.
 
-One node at a time builds.
+Every node writes what it knows to have changed; the one that owns the index builds it, and makes
+what is missing.
 """
 
 from __future__ import annotations
 
 import math
-import re
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import apsw
 
 from bot.errors import IndexElsewhere, StorageError
-from bot.memory import vectors, words
-from bot.memory.embed import Embedder, Identity
+from bot.memory import chunking, vectors, words
+from bot.memory.embed import Embedder, identity
 from bot.memory.index import note_files, queries
 from bot.memory.index.engine import (
-    FILLING,
+    COLUMNS,
+    FIRST,
     Chunks,
-    Generation,
+    Header,
     Packed,
     Rows,
-    SourceRow,
     Store,
     Writing,
-    filling_for,
+    header_of,
 )
 from bot.memory.index.note_files import Note
 from bot.memory.index.queries import BY_SIGNS, OF_TIME, Scope
 from bot.memory.note_store import NoteStore
 from bot.memory.ranking import Candidate, Candidates, Request
 from bot.memory.row_notes import RowNotes, seen_of
-from bot.memory.search import Counts
+from bot.memory.search import BEING_BUILT, Counts
 from bot.memory.vectors import Array, NDArray, Vectors, np
 from bot.memory.words import Query, Statistics, Term, Tokenize
 from bot.storage import Row, SharedDatabase, Transaction, Value, fulltext, marks
@@ -53,74 +53,61 @@ class Looks:
     """A node's comparisons of notes with the index, from one sync to the next."""
 
     def __init__(self) -> None:
-        self._generation = 0
+        self._made: object = None  # the index that all notes were compared with
         self._all_at = 0.0  # monotonic
         self._newest = 0  # change of a note that was looked at, in ms since the epoch
 
-    def differences(self, tx: Transaction, generation: int) -> tuple[list[Note], list[int]]:
+    def differences(self, tx: Transaction) -> tuple[list[Note], list[int]]:
         """See `RowStore.differences`."""
         now = time.monotonic()
-        is_whole = generation != self._generation or now - self._all_at >= LOOK_AT_ALL
+        header = header_of(tx.execute(HEADER))
+        made = (header.id, header.chunker) if header is not None else None
+        is_whole = made != self._made or now - self._all_at >= LOOK_AT_ALL
         since = 0 if is_whole else self._newest - MARGIN_MS
-        of_notes = (
-            "SELECT 1 FROM memory_sources s JOIN memory_partitions p ON p.id = s.partition"
-            " WHERE p.generation = ? AND s.kind = 'memory' AND s.name = n.path"
-        )
         changed = tx.execute(
-            f"""SELECT n.path, n.changed_at, n.size, n.version FROM notes n
-                WHERE n.changed_at >= ? AND NOT EXISTS ({of_notes} AND s.size = n.size
-                    AND s.inode = n.version AND s.mtime = n.changed_at * 1000000)
-                ORDER BY n.path""",
-            (since, generation),
+            """SELECT n.path, n.changed_at, n.size, n.version FROM notes n
+               WHERE n.changed_at >= ? AND NOT EXISTS (SELECT 1 FROM memory_sources s
+                   WHERE s.kind = 'memory' AND s.name = n.path AND s.size = n.size
+                       AND s.inode = n.version AND s.mtime = n.changed_at * 1000000)
+               ORDER BY n.path""",
+            (since,),
         )
         gone: list[int] = []
         if is_whole:
             rows = tx.execute(
-                """SELECT s.id FROM memory_sources s JOIN memory_partitions p ON p.id = s.partition
-                   WHERE p.generation = ? AND s.kind = 'memory'
-                       AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.path = s.name)""",
-                (generation,),
+                """SELECT s.id FROM memory_sources s WHERE s.kind = 'memory'
+                   AND NOT EXISTS (SELECT 1 FROM notes n WHERE n.path = s.name)"""
             )
             gone = [int(row[0]) for row in rows]
-            self._generation, self._all_at = generation, now
+            self._made, self._all_at = made, now
         newest = tx.execute("SELECT coalesce(max(changed_at), 0) FROM notes")[0][0]
         self._newest = max(self._newest, int(newest))
         return note_files.notes_of(seen_of(*row) for row in changed), gone
 
 
-class RowStore(Store):
-    """The writing side of one generation in a shared database."""
+HEADER = f"SELECT {COLUMNS} FROM memory_generations {FIRST}"
 
-    def __init__(
-        self,
-        database: SharedDatabase,
-        writer: SharedDatabase,
-        generation: Generation,
-        tokenize: Tokenize,
-        looks: Looks,
-    ) -> None:
+
+class RowStore(Store):
+    """The writing side of the index in a shared database."""
+
+    table = "memory_generations"
+    read_header = HEADER
+
+    def __init__(self, database: SharedDatabase, writer: SharedDatabase) -> None:
         """Read in `database`, write with `writer`."""
-        super().__init__(generation)
-        self._looks = looks
         self._database = database
         self._writer = writer
-        self._tokenize = tokenize
+        self._looks = Looks()
+        self._tokenize = tokenizer(apsw.Connection(":memory:"))
 
     def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """See `Store.run`."""
-        named = tables(self.generation, sql)
-        return self._database.read_now(lambda tx: tx.execute(named, parameters))
+        """See `Tables.run`."""
+        return self._database.read_now(lambda tx: tx.execute(sql, parameters))
 
     def commit(self, work: Callable[[Writing], T]) -> T:
         """See `Store.commit`."""
-        return self._writer.write_now(
-            lambda tx: work(RowWriting(tx, self.generation, self._tokenize))
-        )
-
-    def fit(self, dims: int) -> None:
-        """See `Store.fit`."""
-        first = "UPDATE generations@ SET dims = ? WHERE id = ? AND dims = 0"
-        self.commit(lambda each: each.run(first, (dims, self.generation.id)))
+        return self._writer.write_now(lambda tx: work(RowWriting(tx, self._tokenize)))
 
     def differences(
         self, notes: NoteStore, refused: dict[str, str]
@@ -132,10 +119,10 @@ class RowStore(Store):
         """
         if not isinstance(notes, RowNotes):
             return super().differences(notes, refused)
-        return self._database.read_now(lambda tx: self._looks.differences(tx, self.generation.id))
+        return self._database.read_now(self._looks.differences)
 
     def counts(self) -> Counts:
-        """See `Store.counts`; with the `size` of all generations, in bytes."""
+        """See `Store.counts`; with the `size` of all tables, in bytes."""
         size = self.run(
             "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(ARRAY['memory_sources',"
             " 'memory_chunks', 'memory_signs', 'memory_partitions', 'memory_embeddings']) AS name",
@@ -144,36 +131,42 @@ class RowStore(Store):
 
 
 class RowWriting(Writing):
-    """A transaction on a generation."""
+    """A transaction on the index."""
 
-    def __init__(self, tx: Transaction, generation: Generation, tokenize: Tokenize) -> None:
+    table = "memory_generations"
+    read_header = HEADER
+
+    def __init__(self, tx: Transaction, tokenize: Tokenize) -> None:
         self._tx = tx
-        self._generation = generation
         self._tokenize = tokenize
 
     def run(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
-        """See `Writing.run`."""
-        return self._tx.execute(tables(self._generation, sql), parameters)
+        """See `Tables.run`."""
+        return self._tx.execute(sql, parameters)
 
     def _add_partition(self, name: str) -> list[Row]:
         return self.run(
-            """INSERT INTO partitions@(generation, name, chunks, length)
-               VALUES (?, ?, 0, 0) RETURNING id""",
-            (self._generation.id, name),
+            f"""INSERT INTO memory_partitions(generation, name, chunks, length)
+                SELECT id, ?, 0, 0 FROM memory_generations {FIRST} RETURNING id""",
+            (name,),
         )
 
     def _put_vectors(self, chunk: int, partition: int, packed: Packed) -> None:
-        self.run("UPDATE chunks@ SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
+        self.run("UPDATE memory_chunks SET vectors = ? WHERE id = ?", (packed.vectors, chunk))
         self._put_signs([(chunk, partition, packed.mean)])
+
+    def _clear(self, chunks: Sequence[int]) -> None:
+        sql = f"UPDATE memory_chunks SET vectors = NULL WHERE id IN ({marks(chunks)})"
+        self.run(sql, chunks)
+        self._unindex(chunks)
 
     def _unindex(self, chunks: Sequence[int]) -> None:
         if chunks:
-            self.run(f"DELETE FROM signs@ WHERE chunk IN ({marks(chunks)})", chunks)
+            self.run(f"DELETE FROM memory_signs WHERE chunk IN ({marks(chunks)})", chunks)
 
     def _holding(self, texts: Sequence[str], partitions: Sequence[str]) -> Iterable[int]:
-        """See `Writing`: of every generation, as all of them lose it."""
         rows = self.run(
-            "SELECT c.source, c.body FROM chunks@ c JOIN memory_partitions p"
+            "SELECT c.source, c.body FROM memory_chunks c JOIN memory_partitions p"
             f" ON p.id = c.partition WHERE p.name IN ({marks(partitions)})",
             tuple(partitions),
         )
@@ -203,7 +196,7 @@ class RowWriting(Writing):
             )
         one = "(?, ?, ?, ?, ?::bigint, ?, ?::bytea, ?, ?, ?::tsvector)"
         rows = self.run(
-            "INSERT INTO chunks@(source, partition, start_line, end_line, day, length,"
+            "INSERT INTO memory_chunks(source, partition, start_line, end_line, day, length,"
             f" vectors, heading, body, words) VALUES {', '.join([one] * len(chunks))} RETURNING id",
             values,
         )
@@ -219,17 +212,11 @@ class RowWriting(Writing):
     def _put_signs(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
         if rows:
             self.run(
-                "INSERT INTO signs@(chunk, partition, signs) VALUES "
+                "INSERT INTO memory_signs(chunk, partition, signs) VALUES "
                 + ", ".join(["(?, ?, ?::varbit)"] * len(rows))
                 + " ON CONFLICT(chunk) DO UPDATE SET signs = excluded.signs",
                 [value for *place, mean in rows for value in (*place, signs_of(mean))],
             )
-
-
-def tables(generation: Generation, sql: str) -> str:
-    """SQL about the shared tables; what is read of partitions are a generation's own."""
-    own = f"(SELECT * FROM memory_partitions WHERE generation = {generation.id})"
-    return re.sub(r"(\w+)@", r"memory_\1", re.sub("(FROM|JOIN) partitions@", rf"\1 {own}", sql))
 
 
 def mark_of(partition: int) -> str:
@@ -249,11 +236,7 @@ def signs_of(bits: bytes) -> str:
 
 
 class SharedRows(Rows):
-    """`Rows` in the tables of `bot.storage.postgres_schema`.
-
-    Every node writes what it knows to have changed. Only the one that `owns` the index builds
-    other rows; for the others those that are there must do until then.
-    """
+    """`Rows` in the tables of `bot.storage.postgres_schema`."""
 
     def __init__(
         self, database: SharedDatabase, embedder: Embedder, owns: Callable[[], bool]
@@ -262,58 +245,48 @@ class SharedRows(Rows):
         self._database = database
         self._writer = database.beside()
         self._owns = owns
-        self._looks = Looks()
-        self._tokenize = tokenizer(apsw.Connection(":memory:"))
+        self._store = RowStore(database, self._writer)
 
     def need_attention(self) -> bool:
-        """True if a rebuild is due, and this node's to do."""
-        return (self.broken or bool(self.outdated)) and self._owns()
+        """True if its vectors have another length, and it is this node's to make them again."""
+        return self.outdated and self._owns()
 
     def take_turn(self) -> bool:
         """True for the node that has the index."""
         return self._owns()
 
-    def fitting(self) -> Store | None:
-        """See `Rows.fitting`.
+    def store(self) -> RowStore:
+        """See `Rows.store`."""
+        if len(self._store.run("SELECT id FROM memory_generations")) != 1 and self._owns():
+            self._writer.write_now(self._begin)
+        header = self._store.header()
+        if header is None:
+            raise IndexElsewhere(BEING_BUILT)
+        self.generation = str(header.id)
+        return self._store
 
-        Raises:
-            IndexElsewhere: others have to be made, and by another node.
+    def _begin(self, tx: Transaction) -> None:
+        """Begin an empty index if there is none; else drop what is not of the one there is.
+
+        Versions before made another one beside it.
         """
-        found = super().fitting()
-        if found is None and not self._owns():
-            raise IndexElsewhere
-        return found
-
-    def begin(self) -> tuple[Store, list[SourceRow]]:
-        """See `Rows.begin`."""
-        live = self.live()
-        documents = live.documents() if live is not None else []
-        *made, _ = which = filling_for(self._embedder, self.outdated)
-
-        def work(tx: Transaction) -> Generation:
-            if found := _generations(tx, FILLING, which):
-                return found[0]
+        header = header_of(tx.execute(HEADER))
+        if header is None:
             tx.execute(
                 "INSERT INTO memory_generations(is_live, chunker, provider, model, endpoint, dims)"
                 " VALUES (0, ?, ?, ?, ?, 0)",
-                made,
+                (chunking.VERSION, *identity(self._embedder)),
             )
-            return _generations(tx, "id = (SELECT max(id) FROM memory_generations)")[0]
+            return
+        others = "SELECT id FROM memory_partitions WHERE generation <> ?"
+        for table in ("memory_signs", "memory_chunks", "memory_sources"):
+            tx.execute(f"DELETE FROM {table} WHERE partition IN ({others})", (header.id,))
+        tx.execute("DELETE FROM memory_partitions WHERE generation <> ?", (header.id,))
+        tx.execute("DELETE FROM memory_generations WHERE id <> ?", (header.id,))
 
-        return self._at(self._writer.write_now(work)), documents
-
-    def put_live(self, store: Store) -> None:
-        """See `Rows.put_live`."""
-        number = store.generation.id
-
-        def work(tx: Transaction) -> None:
-            tx.execute("UPDATE memory_generations SET is_live = 0 WHERE id <> ?", (number,))
-            tx.execute("UPDATE memory_generations SET is_live = 1 WHERE id = ?", (number,))
-            drop_unfinished(tx)
-
-        self._writer.write_now(work)
-        self.outdated, self.broken = 0, False
-        self.generation = f"{self._opened}.{number}"
+    def known(self) -> RowStore:
+        """See `Rows.known`."""
+        return self._store
 
     def reader(self) -> RowReader:
         """See `Rows.reader`."""
@@ -323,48 +296,14 @@ class SharedRows(Rows):
         """Release the writer's connection."""
         self._writer.close_now()
 
-    def _generations(self, which: str, parameters: Sequence[Value] = ()) -> Sequence[Generation]:
-        return self._database.read_now(lambda tx: _generations(tx, which, parameters))
 
-    def _store(self, generation: Generation) -> RowStore:
-        return RowStore(self._database, self._writer, generation, self._tokenize, self._looks)
-
-
-def drop_unfinished(tx: Transaction) -> None:
-    """Drop every generation but the live one."""
-    gone = (
-        "partition IN (SELECT p.id FROM memory_partitions p "
-        "JOIN memory_generations g ON g.id = p.generation WHERE g.is_live = 0)"
-    )
-    for table in ("memory_signs", "memory_chunks", "memory_sources"):
-        tx.execute(f"DELETE FROM {table} WHERE {gone}")
-    tx.execute(
-        "DELETE FROM memory_partitions WHERE generation IN"
-        " (SELECT id FROM memory_generations WHERE is_live = 0)"
-    )
-    tx.execute("DELETE FROM memory_generations WHERE is_live = 0")
-
-
-def _generations(tx: Transaction, which: str, parameters: Sequence[Value] = ()) -> list[Generation]:
-    found = f"SELECT {_COLUMNS} FROM memory_generations WHERE {which} ORDER BY id"
-    return [_generation_of(row) for row in tx.execute(found, parameters)]
-
-
-def _generation_of(row: Sequence[Any]) -> Generation:
-    number, is_live, chunker, *made, dims = row
-    return Generation(
-        int(number), bool(is_live), int(chunker), Identity(*map(str, made)), int(dims)
-    )
-
-
-# Reading the live generation: the candidates of a search.
+# Reading: the candidates of a search.
 #
 # Every look is at the partitions of the search and at no others: a word is looked up together with
 # the marks of its partitions, and signs are compared one by one within them, so nothing is missed
 # and nobody's other notes cost anything.
 
 K1, B = 1.2, 0.75  # of BM25, as SQLite has them
-_COLUMNS = "id, is_live, chunker, provider, model, endpoint, dims"
 # The planner does not know how narrow a partition is; helpers cost more than they bring.
 _SETTINGS = """SELECT set_config('statement_timeout', ?, true),
     set_config('enable_seqscan', 'off', true),
@@ -376,22 +315,22 @@ class RowReader:
 
     def __init__(self, database: SharedDatabase) -> None:
         self._database = database
-        self._generation: Generation | None = None
+        self._header: Header | None = None
         self._deadline = float("inf")
-        connection = apsw.Connection(":memory:")
-        self.tokenize = tokenizer(connection)
+        self.tokenize = tokenizer(apsw.Connection(":memory:"))
 
     def is_current(self) -> bool:
         """Always: it holds nothing."""
         return True
 
     @contextmanager
-    def snapshot(self, deadline: float) -> Generator[Generation | None]:
-        """See `Reader.snapshot`. What is found is of one moment, and of this generation or none."""
+    def snapshot(self, deadline: float) -> Generator[Header | None]:
+        """See `Reader.snapshot`. What is found is of one moment, and with these vectors or none."""
         self._deadline = deadline
         try:
-            self._database.read_now(self._look)
-            yield self._generation
+            found = header_of(self._database.read_now(lambda tx: tx.execute(HEADER)))
+            self._header = found if found is not None and found.is_live else None
+            yield self._header
         finally:
             self._deadline = float("inf")
 
@@ -399,7 +338,7 @@ class RowReader:
         """See `Reader.find`.
 
         Raises:
-            StorageError: the database does not answer, or the generation was replaced.
+            StorageError: the database does not answer, or the vectors were replaced meanwhile.
         """
         query = words.parse(request.query, self.tokenize)
         work = partial(self._find, request=request, query=query, most=most, by_words=by_words)
@@ -415,22 +354,17 @@ class RowReader:
 
     def chunks(self, partition: str, path: str) -> list[Row]:
         """See `Reader.chunks`."""
-        generation = self._generation.id if self._generation is not None else 0
         return self._database.read_now(
             lambda tx: tx.execute(
                 "SELECT c.start_line, c.end_line, c.body FROM memory_chunks c"
                 " JOIN memory_sources s ON s.id = c.source"
                 " JOIN memory_partitions p ON p.id = s.partition"
-                " WHERE s.kind = 'folder' AND p.generation = ? AND p.name = ? AND s.path = ?"
-                " ORDER BY c.id",
-                (generation, partition, path),
+                " WHERE s.kind = 'folder' AND p.name = ? AND s.path = ? ORDER BY c.id",
+                (partition, path),
             )
         )
 
     # ----------------------------------------------------------------------------------------------
-
-    def _look(self, tx: Transaction) -> None:
-        self._generation = next(iter(_generations(tx, "is_live = 1")), None)
 
     def _find(
         self, tx: Transaction, *, request: Request, query: Query, most: int, by_words: bool
@@ -456,16 +390,14 @@ class RowReader:
 
     def _scope(self, tx: Transaction, partitions: Sequence[str]) -> Scope:
         """The scope of these partitions."""
+        if header_of(tx.execute(HEADER)) != self._header:
+            raise StorageError("the index was made again meanwhile")
         rows = tx.execute(
-            f"""SELECT p.id, p.chunks, p.length FROM memory_generations g
-                LEFT JOIN memory_partitions p
-                    ON p.generation = g.id AND p.chunks > 0 AND p.name IN ({marks(partitions)})
-                WHERE g.id = ?""",
-            (*partitions, self._generation.id if self._generation is not None else 0),
+            "SELECT id, chunks, length FROM memory_partitions"
+            f" WHERE chunks > 0 AND name IN ({marks(partitions)})",
+            partitions,
         )
-        if not rows:
-            raise StorageError("the index was built anew meanwhile")
-        held = [(int(i), int(chunks), int(length)) for i, chunks, length in rows if i is not None]
+        held = [(int(i), int(chunks), int(length)) for i, chunks, length in rows]
         ids, sizes, lengths = zip(*held, strict=True) if held else ((), (), ())
         return Scope(ids, sizes, sum(sizes), sum(lengths))
 
@@ -503,7 +435,7 @@ class RowReader:
         self, tx: Transaction, ids: Sequence[int], without: Sequence[str]
     ) -> list[Candidate]:
         """Chunks with everything their ranking needs."""
-        dims = self._generation.dims if self._generation is not None else 0
+        dims = self._header.dims if self._header is not None else 0
         without = without or [""]  # an empty list is no SQL here
         rows = tx.execute(
             f"SELECT {queries.CANDIDATE} FROM memory_chunks c JOIN memory_sources s ON s.id ="

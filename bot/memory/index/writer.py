@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from bot.memory.chunking import Passage
 from bot.memory.embed import Embedder, TextsRefused, identity
 from bot.memory.index import note_files
 from bot.memory.index.cache import Cache, digest
-from bot.memory.index.engine import DimsChanged, Packed, Rows, SourceRow, Store, Writing
+from bot.memory.index.engine import Header, Packed, Rows, SourceRow, Store, Writing
 from bot.memory.index.file_rows import REPAIRABLE
 from bot.memory.note_store import NoteStore
 from bot.memory.search import BEING_BUILT, Building, Counts
@@ -34,9 +35,7 @@ GROUP = 256  # chunks whose vectors are asked for, and that are committed, toget
 REFUSED = "the embedder refuses a part of it, which is found by its words alone"
 PATIENCE = 1.0  # seconds that the words of a note wait for its vectors
 
-ATTEMPTS = 3  # at a sync, each with the file or the generation that the one before asked for
-LOOK_AGAIN = 0.1  # seconds between looks whether another program has finished its rebuild
-LOOKS = 200
+ATTEMPTS = 3  # at a sync, each with what the one before asked for
 FAILURES = (apsw.Error, OSError, StorageError)  # what a place for rows raises
 
 log = structlog.get_logger(__name__)
@@ -97,7 +96,7 @@ class Writer:
         self._closed = False
 
     def needs_attention(self) -> bool:
-        """True if the file is damaged or gone, or a rebuild is due, and no sync runs."""
+        """True if a sync has something to repair, and none runs."""
         return not self._syncs and self.rows.need_attention()
 
     async def open(self) -> None:
@@ -105,7 +104,8 @@ class Writer:
 
         def work() -> None:
             self._cache.prune(self._clock())
-            self.rows.tidy()
+            with suppress(IndexElsewhere):
+                self.rows.store()
 
         async with self._lock:
             try:
@@ -141,11 +141,11 @@ class Writer:
         Raises:
             StorageError: the index file cannot be written.
         """
-        await self._changed(lambda store: self._put_documents(store, documents))
+        await self._changed(lambda store: self._put_documents(store, documents, Outcome()))
 
     async def put_passages(self, items: Sequence[Item]) -> None:
         """As `put`, of files that are cut already; `fill` gives them vectors."""
-        await self._changed(lambda store: self._run(lambda: _store(store, items, {})))
+        await self._changed(lambda store: self._run(lambda: self._store(store, items, {})))
 
     async def fill(self, most: int) -> int:
         """Give vectors to some chunks of folders; how many got them."""
@@ -154,7 +154,7 @@ class Writer:
         )
 
     async def change(self, work: Callable[[Store, Cache], T]) -> T:
-        """Do something with the live rows and the cache, which are there then.
+        """Do something with the index and the cache, which are there then.
 
         Raises:
             StorageError: the index file cannot be written.
@@ -162,16 +162,25 @@ class Writer:
         return await self._changed(lambda store: self._run(lambda: work(store, self._cache)))
 
     async def status(self) -> tuple[Counts | None, tuple[str, ...], Building | None]:
-        """The contents of the file, if there is one, what went wrong, and how far a new one is."""
+        """What is in the index if it is live, what went wrong, and how far it is."""
+
+        def work() -> tuple[Counts | None, Building | None]:
+            store = self.rows.known()
+            if store is None:
+                return None, None
+            header = store.header()
+            is_live = header is not None and header.is_live
+            return store.counts() if is_live else None, store.building(self._embedder)
+
         building: Building | None = None
         try:
-            known = await self._run(self.rows.count)
+            known, building = await self._run(work)
             missing = BEING_BUILT if known is None and not self._problem else ""
-            if not self._problem:  # else nothing goes on
-                building = await self._run(self.rows.building)
         except FAILURES as error:
             why = f": {error}" if isinstance(error, StorageError) else f" ({type(error).__name__})"
             known, missing = None, f"the index cannot be read{why}"
+        if self._problem or self._embed_failure:  # nothing goes on
+            building = None
         if building is not None and self.left:
             building = replace(building, total=building.done + self.left)
         told = (self._problem, self._embed_failure, missing)
@@ -201,75 +210,70 @@ class Writer:
                 log.info("memory.synced", written=outcome.written, removed=outcome.removed)
 
     async def _bring_up_to_date(self) -> Outcome:
-        """Sync the live generation, or fill another one where it does not do, and let that be live.
+        """Compare the index with the notes, after it was begun empty if it is damaged or gone.
 
         Raises:
             apsw.Error: the file cannot be written, nor another one made.
             OSError: the same.
+            IndexElsewhere: another program builds it, or makes it again.
         """
         for left in reversed(range(ATTEMPTS)):
+            self.rows.outdated = False
             try:
-                store = await self._run(self.rows.fitting)
-                return await (self._build() if store is None else self._compare(store))
-            except (DimsChanged, apsw.Error) as error:
-                is_repairable = await self._run(lambda error=error: self.rows.can_repair(error))
-                if not is_repairable or (not left and isinstance(error, apsw.Error)):
+                is_ours = await self._run(self.rows.take_turn)
+                outcome = await self._compare(await self._run(self.rows.store), is_ours=is_ours)
+                if not self.rows.outdated:
+                    return outcome
+            except apsw.Error as error:
+                if not await self._run(lambda error=error: self.rows.can_repair(error)) or not left:
                     raise
+            finally:
+                await asyncio.shield(self._run(self.rows.end_turn))
         return Outcome(failure="the embedder's vectors keep changing their length")
 
-    async def _build(self) -> Outcome:
-        """Fill a generation beside the live one, or wait until another program has."""
-        try:
-            for _ in range(LOOKS):
-                if await self._run(self.rows.take_turn):
-                    break
-                await asyncio.sleep(LOOK_AGAIN)
-            else:
-                raise apsw.BusyError("another program is building the index")
-            if (store := await self._run(self.rows.fitting)) is not None:
-                return await self._compare(store)
-            store, documents = await self._run(self.rows.begin)
-            carried = await self._put_documents(store, documents)
-            outcome = await self._compare(store)
-            await self._run(lambda: self.rows.put_live(store))
-        finally:
-            await asyncio.shield(self._run(self.rows.end_turn))
-        outcome.written += carried.written
-        outcome.failure = outcome.failure or carried.failure
-        return outcome
-
     async def _changed(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        """Run a change on the live rows, which are built first if there are none.
+        """Run a change on the index, which is built first if that was not done yet.
 
-        Where the file turns out to be damaged, or made for other vectors, the change is made to
-        what was built in its place.
+        Where the file turns out to be damaged, the change is made to what was built in its place.
         """
         async with self._lock:
             for left in (1, 0):
                 try:
-                    store = await self._run(self.rows.live)
-                    if store is None:
-                        await self._bring_up_to_date()
-                        store = await self._run(self.rows.live)
-                    if store is not None:
-                        return await work(store)
-                except (DimsChanged, *FAILURES) as error:
+                    store = await self._run(self.rows.store)
+                    header = await self._run(store.header)
+                    if header is None or not header.is_live:
+                        with suppress(IndexElsewhere):
+                            await self._bring_up_to_date()
+                        store = await self._run(self.rows.store)
+                    return await work(store)
+                except IndexElsewhere:
+                    raise
+                except FAILURES as error:
                     is_repairable = await self._run(lambda error=error: self.rows.can_repair(error))
                     if not (is_repairable and left):
                         self._problem = _words(error)
                         raise StorageError(self._problem) from error
         raise StorageError("The memory index cannot be opened.")
 
-    async def _compare(self, store: Store) -> Outcome:
+    async def _compare(self, store: Store, *, is_ours: bool) -> Outcome:
         """Read what changed on disk since the last time, and give vectors to what lacks them.
+
+        Where the index `is_ours` to build, it is made with today's embedder and chunks first.
 
         Raises:
             apsw.Error: the index file cannot be written.
             StorageError: the shared database does not take it.
-            DimsChanged: it must be rebuilt.
+            IndexElsewhere: it has to be made again by another program.
         """
-        outcome = Outcome()
-        since = await self._versions.numbers() if self._versions is not None else None
+        header = await self._run(store.header)
+        is_whole = header is not None and header.is_whole(self._embedder)
+        if header is None or not (is_whole or is_ours):
+            raise IndexElsewhere(BEING_BUILT)
+        if not is_whole:
+            await self._adapt(store, header)
+        outcome, since = Outcome(), None
+        if self._versions is not None and header.is_live:
+            since = await self._versions.numbers()
         changed, gone = await self._run(lambda: store.differences(self._notes, outcome.refused))
         if gone:
             await self._run(lambda: store.remove(gone))
@@ -279,10 +283,38 @@ class Writer:
             await self._put(store, self._read(changed, outcome), outcome, since)
         finally:
             self.left = 0
-        # Chunks that were stored while the embedder was slow or failed.
-        while await self._fill(store, GROUP, outcome):
-            pass
+        if not is_whole:
+            while documents := await self._run(lambda: store.stale_documents(GROUP)):
+                await self._put_documents(store, documents, outcome)
+        if is_ours:
+            await self._fill_all(store, outcome)
+        if not is_whole:
+            await self._run(store.finish)
         return outcome
+
+    async def _adapt(self, store: Store, header: Header) -> None:
+        """Let the index be made with today's embedder and chunks from now on.
+
+        What was cut in another way looks changed then. Vectors of another embedder are taken out;
+        `_fill_all` makes them again. Either is gone on with where it was interrupted.
+        """
+        if header.chunker not in {0, chunking.VERSION}:
+            await self._run(lambda: store.commit(lambda each: each.mark_stale()))
+        if header.suits(self._embedder):
+            return
+        last: int | None = 0
+        while last is not None:
+            last = await self._run(lambda last=last: store.commit(lambda each: each.clear(last)))
+        made = identity(self._embedder)
+        await self._run(lambda: store.commit(lambda each: each.made_by(made)))
+
+    async def _fill_all(self, store: Store, outcome: Outcome) -> None:
+        """Give vectors to all notes and documents that were stored or left without."""
+        try:
+            while done := await self._fill(store, GROUP, outcome):
+                self.rows.is_filling = done >= GROUP
+        finally:
+            self.rows.is_filling = False
 
     async def _fill(
         self, store: Store, most: int, outcome: Outcome, *, of_folders: bool = False
@@ -293,14 +325,16 @@ class Writer:
         bare = await self._run(lambda: store.bare(most, of_folders=of_folders))
         texts = [text for windows in bare.values() for text in windows]
         known = await self._embed(store, texts, outcome) if texts else {}
-        return await self._run(lambda: _set_vectors(store, bare, known)) if known else 0
+        if not known:
+            return 0
+        return await self._run(lambda: self._set_vectors(store, bare, known))
 
-    async def _put_documents(self, store: Store, documents: Iterable[SourceRow]) -> Outcome:
+    async def _put_documents(
+        self, store: Store, documents: Iterable[SourceRow], outcome: Outcome
+    ) -> None:
         """Index documents, each in the place of what it was before."""
-        outcome = Outcome()
         said = ((row, chunking.of_document(row.text or "", row.at)) for row in documents)
         await self._put(store, said, outcome)
-        return outcome
 
     def _read(self, notes: Iterable[note_files.Note], outcome: Outcome) -> Iterator[Item]:
         for seen, located in notes:
@@ -330,7 +364,7 @@ class Writer:
         self, store: Store, batch: Sequence[Item], since: Mapping[str, int] | None
     ) -> None:
         """Keep what notes said before, where more than their end is another one now."""
-        if self._versions is None or since is None or not store.generation.is_live:
+        if self._versions is None or since is None:
             return
         befores = await self._run(lambda: [store.text_of(row.name) for row, _ in batch])
         for (row, passages), before in zip(batch, befores, strict=True):
@@ -358,46 +392,42 @@ class Writer:
             try:
                 done, _ = await asyncio.wait({embedding}, timeout=PATIENCE)
                 if not done:  # found by its words for now; its vectors will be in the cache
-                    await self._run(lambda batch=batch: _store(store, batch, {}))
+                    await self._run(lambda batch=batch: self._store(store, batch, {}))
                     self.left = max(0, self.left - len(batch))
                 known = await embedding
             finally:
                 embedding.cancel()
             if done:
-                await self._run(lambda batch=batch, known=known: _store(store, batch, known))
+                await self._run(lambda batch=batch, known=known: self._store(store, batch, known))
                 self.left = max(0, self.left - len(batch))
 
     async def _embed(
         self, store: Store, texts: Sequence[str], outcome: Outcome
     ) -> dict[bytes, bytes]:
         """The packed vectors of these texts by hash, as far as they can be had."""
+        header = await self._run(store.header)
+        who, now = identity(self._embedder), self._clock()
+        if header is None or header.embedder != who:  # whoever makes it again gives them theirs
+            return {}
         if self._embedder.provider == "none" or outcome.failure:
             return {}
-        who, now = identity(self._embedder), self._clock()
         wanted = {digest(text): text for text in texts}
-        dims = self._embedder.dims
-        kept = await self._run(lambda: self._cache.get(who, list(wanted), now))
+        cached = await self._run(lambda: self._cache.get(who, list(wanted), now))
+        asked = wanted.keys() & self._asked.keys()
+        kept = {**{key: vectors.pack(self._asked[key])[0] for key in asked}, **cached}
         # Empty is what marks a text that is refused.
-        known = {
-            hashed: vector
-            for hashed, vector in kept.items()
-            if len(vector) in {0, dims or len(vector)}
-        }
-        missing = {hashed: text for hashed, text in wanted.items() if hashed not in known}
-        asked = missing.keys() & self._asked.keys()
-        made = {hashed: vectors.pack(self._asked[hashed])[0] for hashed in asked}
-        if left := {hashed: text for hashed, text in missing.items() if hashed not in asked}:
-            made |= await self._ask(left, outcome)
+        dims = header.dims or self._embedder.dims
+        known = {key: each for key, each in kept.items() if len(each) in {0, dims or len(each)}}
+        if missing := {key: text for key, text in wanted.items() if key not in known}:
+            known |= await self._ask(missing, outcome)
+        made = {key: each for key, each in known.items() if cached.get(key) != each}
         dims = next((len(each) for each in (*made.values(), *known.values()) if each), 0)
-        if dims:
-            await self._run(lambda: _fit(store, dims))
         if made:
             await self._run(lambda: self._cache.put(who, made, dims, now))
-        return {
-            hashed: vector
-            for hashed, vector in {**known, **made}.items()
-            if len(vector) in {0, dims}
-        }
+        if dims and not header.dims:
+            await self._run(lambda: store.fit(who, dims))
+        self.rows.outdated |= header.dims not in {0, dims or header.dims}
+        return known
 
     async def _ask(self, missing: Mapping[bytes, str], outcome: Outcome) -> dict[bytes, bytes]:
         """The packed vectors of texts by hash, as far as they can be had; empty when refused."""
@@ -425,25 +455,58 @@ class Writer:
         """Do something in the writer's thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
+    def _store(self, store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
+        """Store sources with those of the vectors that the index takes."""
+
+        def work(writing: Writing) -> None:
+            fitting, dims = self._fitting(writing, known)
+            for source, passages in batch:
+                texts = (text for each in passages for text in each.windows)
+                if source.kind != "transcript" and any(
+                    fitting.get(digest(text)) == b"" for text in texts
+                ):
+                    source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
+                chunks = [(each, _joined(each.windows, fitting, dims)) for each in passages]
+                writing.put(source, chunks)
+
+        store.commit(work)
+
+    def _set_vectors(
+        self, store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]
+    ) -> int:
+        """Give chunks those of the vectors that the index takes; how many got any."""
+
+        def work(writing: Writing) -> int:
+            fitting, dims = self._fitting(writing, known)
+            done = 0
+            for chunk, windows in bare.items():
+                packed = _joined(windows, fitting, dims)
+                is_refused = any(fitting.get(digest(text)) == b"" for text in windows)
+                writing.set_vectors(chunk, packed, REFUSED if is_refused else "")
+                done += packed is not None
+            return done
+
+        return store.commit(work)
+
+    def _fitting(
+        self, writing: Writing, known: Mapping[bytes, bytes]
+    ) -> tuple[Mapping[bytes, bytes], int]:
+        """The vectors that the index takes, and their length.
+
+        Another program may have made it its own embedder's meanwhile.
+        """
+        header = writing.header()
+        if header is None or header.embedder != identity(self._embedder):
+            return {}, 0
+        lengths = {0, header.dims}
+        return {key: each for key, each in known.items() if len(each) in lengths}, header.dims
+
     def _release(self) -> None:
         for part in (self.rows, self._cache):
             try:
                 part.close()
             except FAILURES as error:  # a full disk; what is not written is derived again
                 log.warning("memory.close_failed", error=type(error).__name__)
-
-
-def _fit(store: Store, dims: int) -> None:
-    """Hold an index to the length of its first vectors.
-
-    Raises:
-        DimsChanged: it has vectors of another length.
-    """
-    have = store.dims()
-    if have not in {0, dims}:
-        raise DimsChanged(dims)
-    if not have:
-        store.fit(dims)
 
 
 def _goes_on(before: str, now: str) -> bool:
@@ -466,39 +529,6 @@ def _some(waiting: Iterator[Item]) -> list[Item]:
     return batch
 
 
-def _store(store: Store, batch: Sequence[Item], known: Mapping[bytes, bytes]) -> None:
-    dims = store.dims()
-
-    def work(writing: Writing) -> None:
-        for source, passages in batch:
-            texts = (text for each in passages for text in each.windows)
-            if source.kind != "transcript" and any(
-                known.get(digest(text)) == b"" for text in texts
-            ):
-                source = replace(source, problem=source.problem or REFUSED)  # noqa: PLW2901
-            chunks = [(each, _joined(each.windows, known, dims)) for each in passages]
-            writing.put(source, chunks)
-
-    store.commit(work)
-
-
-def _set_vectors(
-    store: Store, bare: Mapping[int, tuple[str, ...]], known: Mapping[bytes, bytes]
-) -> int:
-    dims = store.dims()
-
-    def work(writing: Writing) -> int:
-        done = 0
-        for chunk, windows in bare.items():
-            packed = _joined(windows, known, dims)
-            is_refused = any(known.get(digest(text)) == b"" for text in windows)
-            writing.set_vectors(chunk, packed, REFUSED if is_refused else "")
-            done += packed is not None
-        return done
-
-    return store.commit(work)
-
-
 def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> Packed | None:
     """A chunk's vectors, or None while one is missing.
 
@@ -506,7 +536,7 @@ def _joined(windows: Sequence[str], known: Mapping[bytes, bytes], dims: int) -> 
     """
     packed = [known.get(digest(text)) for text in windows]
     whole = [each for each in packed if each is not None]
-    if not whole or len(whole) < len(packed) or not (dims := dims or max(map(len, whole))):
+    if not dims or not whole or len(whole) < len(packed):
         return None
     blob = b"".join(whole) or bytes(dims)
     rows = vectors.unpack(blob, dims)
