@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from bot.agent.models import Writer, service
+from bot.agent.models import Writer, speed
 from bot.agent.models.registry import Models
-from bot.agent.models.service import Speed
+from bot.agent.models.speed import Speed
 from bot.config import AgentConfig, Settings
 from bot.context import budget
 from bot.context.budget import Budget, Calibration, Count, TokenCounter, Window
@@ -74,11 +74,11 @@ class LimitsResolver:
         for key in (self._kept_under, SPEEDS):
             self._saved[key] = await self._kept.get(key) or EMPTY
         self._calibration = budget.from_json(self._saved[self._kept_under])
-        self._models.speeds = service.from_json(self._saved[SPEEDS])
+        self._models.speeds = speed.from_json(self._saved[SPEEDS])
 
     async def save(self) -> None:
         """Keep what was learned; it is only an estimate, so a disk that is full is no error."""
-        calibration, speeds = self._calibration.to_json(), service.to_json(self._models.speeds)
+        calibration, speeds = self._calibration.to_json(), speed.to_json(self._models.speeds)
         try:
             for key, learned in ((self._kept_under, calibration), (SPEEDS, speeds)):
                 if learned not in {EMPTY, self._saved.get(key)}:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from bot.agent.models import Reply, Request, StopReason, TextDelta, ToolSpec, Usage, Writer
-from bot.agent.models.service import time_limit
+from bot.agent.models.speed import time_limit
 from bot.agent.tools import DecidedCall, ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import OFFLINE, Thinking

@@ -31,10 +31,10 @@ from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
 from bot.sessions import compactions, tool_calls
-from bot.storage import Database, postgres_link, postgres_schema
+from bot.storage import Database, months, postgres_link
+from bot.storage.months import Dropped
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import PREPARED_AFTER, once, place_of, when_there
-from bot.storage.postgres_schema import Dropped
 from bot.storage.records import must_be_whole
 
 BEATS = 4  # signs of life within the time after which a node counts as gone
@@ -515,13 +515,13 @@ class Retention:
         Raises:
             StorageError: a table is in use, or something is refused; what was done so far stays.
         """
-        if made := await asyncio.to_thread(once, self._url, postgres_schema.see_to):
+        if made := await asyncio.to_thread(once, self._url, months.see_to):
             log.info("retention.made", months=made)
         kept = self._kept
         if self._told[0] != self._wish:
             self._told = (self._wish, set())
         told = self._told[1]
-        due = await self._database.read(lambda tx: postgres_schema.due(tx, kept))
+        due = await self._database.read(lambda tx: months.due(tx, kept))
         if set(due) - told:
             told.update(due)
             log.warning("retention.due", months=due, keep_months=kept, seconds=NOTICE_SECONDS)
@@ -537,14 +537,14 @@ class Retention:
         return ROUND_SECONDS
 
     async def _drop(self, kept: int) -> Dropped | None:
-        return await asyncio.to_thread(once, self._url, lambda tx: postgres_schema.drop(tx, kept))
+        return await asyncio.to_thread(once, self._url, lambda tx: months.drop(tx, kept))
 
     async def _clear(self) -> None:
         """Remove what is large and belongs to months that are gone, some at a time."""
-        last = await self._database.read(postgres_schema.last_dropped)
+        last = await self._database.read(months.last_dropped)
         if last <= self._cleared:
             return
-        before = postgres_schema.end_of(last)
+        before = months.end_of(last)
         ids, names = await self._database.read(
             lambda tx: (tool_calls.before(tx, before), compactions.before(tx, before))
         )

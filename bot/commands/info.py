@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bot import money
 from bot.agent.models import ToolSpec
 from bot.agent.models.registry import Models
-from bot.agent.models.service import Speed
+from bot.agent.models.speed import Speed
 from bot.agent.session_cache import Prefixes, is_short, name_of
 from bot.agent.tools.mcp.servers import McpServers, ServerState
 from bot.agent.tools.toolbox import Toolbox

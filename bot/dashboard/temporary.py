@@ -18,7 +18,7 @@ import structlog
 from aiohttp import web
 
 from bot.agent.model_limits import LimitsResolver
-from bot.agent.models.service import ANSWER
+from bot.agent.models.speed import ANSWER
 from bot.agent.running import RunningTurns
 from bot.agent.tools import ToolContext
 from bot.agent.tools.toolbox import Toolbox

@@ -11,8 +11,8 @@ from bot.config import Config
 from bot.doctor import Setup
 from bot.errors import ConfigError, StorageError, StorageNotMade
 from bot.portability import places
-from bot.storage import Transaction, postgres_schema
-from bot.storage.postgres_schema import Month
+from bot.storage import Transaction, months
+from bot.storage.months import Month
 from bot.storage.records import MOVED, MOVED_FROM, text_of
 
 
@@ -64,8 +64,8 @@ async def _content(setup: Setup, place: str) -> Sequence[Finding]:
     def look(tx: Transaction) -> tuple[str | None, Sequence[Month], frozenset[str]]:
         return (
             text_of(tx, MOVED_FROM),
-            postgres_schema.listed(tx),
-            frozenset(postgres_schema.due(tx, kept)),
+            months.listed(tx),
+            frozenset(months.due(tx, kept)),
         )
 
     try:

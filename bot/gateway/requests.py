@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from bot.agent.models.service import ANSWER
+from bot.agent.models.speed import ANSWER
 from bot.agent.recall import Recaller, Shown
 from bot.agent.session_cache import CachedSession, Prefixes, cites, is_short, tools_of
 from bot.agent.tools import ToolContext, TurnMemory, passages, provenance

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 import structlog
 
-from bot.agent.models.service import LONGEST
+from bot.agent.models.speed import LONGEST
 from bot.agent.running import RunningTurns, Stopped
 from bot.agent.tools.toolbox import Toolbox
 from bot.agent.turn import Turn, TurnResult

@@ -16,7 +16,7 @@ from bot.clock import Clock
 from bot.errors import StorageError
 from bot.portability.places import Digest, Home, TableRows, all_tables, must_be_text
 from bot.sessions import entries, inbox, store
-from bot.storage import Row, Transaction, postgres_schema
+from bot.storage import Row, Transaction, months
 from bot.storage.records import MOVE, MOVED, MOVED_FROM, drop_under, keep, text_of
 
 INDEX, NOTES = "words", "notes"  # what is moved beside the tables
@@ -134,8 +134,8 @@ class Move:
         for _ in range(2):
             after = await target.read(table.last)
             if table.name == "entries" and after is None and self._target.is_shared:
-                found = await source.read(postgres_schema.stored)
-                await target.write(lambda tx, found=found: postgres_schema.lay_out(tx, found))
+                found = await source.read(months.stored)
+                await target.write(lambda tx, found=found: months.lay_out(tx, found))
             while rows := await source.read(partial(table.page, after=after)):
                 await target.write(partial(self._put, table=table, rows=rows))
                 after = table.key_of(rows[-1])

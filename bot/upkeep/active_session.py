@@ -9,7 +9,7 @@ from typing import Literal
 
 from bot.agent.model_limits import LimitsResolver, ModelLimits
 from bot.agent.models import Purpose, Request
-from bot.agent.models.service import time_limit, when_free
+from bot.agent.models.speed import time_limit, when_free
 from bot.agent.session_cache import CachedSession, SessionCache, name_of
 from bot.agent.turn import Meter
 from bot.channel import Activity

@@ -18,7 +18,7 @@ from itertools import accumulate, chain, count
 import structlog
 
 from bot.agent.models import Request, Writer
-from bot.agent.models.service import ANSWER, PUT_OFF, time_limit
+from bot.agent.models.speed import ANSWER, PUT_OFF, time_limit
 from bot.agent.session_cache import MAX_MESSAGES
 from bot.agent.tools import ToolContext, TurnMemory, passages
 from bot.agent.tools.memory import MAX_TEXT, MemoryWrite

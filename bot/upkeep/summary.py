@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from bot.agent.models import Reply, Request, Writer
-from bot.agent.models.service import time_limit, when_free
+from bot.agent.models.speed import time_limit, when_free
 from bot.agent.turn import Meter, is_silent
 from bot.config import SUMMARY_SECONDS
 from bot.context import budget, quoting

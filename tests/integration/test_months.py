@@ -21,10 +21,10 @@ from bot.cluster.node import NOTICE_SECONDS, ROUND_SECONDS, Retention
 from bot.errors import StorageError
 from bot.sessions import entries, forgetting, store, tool_calls
 from bot.sessions.entries import NewEntry
-from bot.storage import Transaction, postgres_schema
+from bot.storage import Transaction, months
+from bot.storage.months import ROOM, Stored
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import once
-from bot.storage.postgres_schema import ROOM, Stored
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import PATIENCE, running, until
@@ -114,14 +114,14 @@ async def test_a_month_is_made_before_it_begins_and_begins_when_it_is_there(data
         run(postgres_url, f"DROP TABLE {part(this, table)}")
     run(postgres_url, "UPDATE entry_months SET above = %s", ROOM)
     await database.write(say)
-    made = once(postgres_url, postgres_schema.see_to)
+    made = once(postgres_url, months.see_to)
     assert made == [this, months_ago(-1)]
     assert partitions(postgres_url) == [part(last)] + [part(each) for each in made]
     # It was made too late; until every connection knows it, the month before goes on.
     await database.write(say)
     run(postgres_url, "UPDATE entry_months SET made_at = now() - interval '2 minutes'")
     for _ in range(2):
-        assert once(postgres_url, postgres_schema.see_to) == []
+        assert once(postgres_url, months.see_to) == []
         await database.write(say)
     rows = run(postgres_url, "SELECT tableoid::regclass::text FROM entries ORDER BY seq")
     assert [row[0] for row in rows] == [part(last)] * 2 + [part(this)] * 2
@@ -135,7 +135,7 @@ async def test_a_month_is_made_before_it_begins_and_begins_when_it_is_there(data
 async def test_nodes_that_see_to_it_at_once_make_each_month_once(database, postgres_url):
     await lay_out(database, 3)
     found = await asyncio.gather(
-        *(asyncio.to_thread(once, postgres_url, postgres_schema.see_to) for _ in range(4))
+        *(asyncio.to_thread(once, postgres_url, months.see_to) for _ in range(4))
     )
     assert sorted(name for each in found for name in each) == [months_ago(-1)]
 
@@ -199,7 +199,7 @@ async def test_only_what_is_older_than_is_kept_is_due_and_never_what_goes_on(
     names = await lay_out(database, 14, 13, 2, 1)
 
     async def due(kept: int) -> list[str]:
-        return await database.read(lambda tx: postgres_schema.due(tx, kept))
+        return await database.read(lambda tx: months.due(tx, kept))
 
     assert await due(0) == []
     assert await due(-1) == []
@@ -246,7 +246,7 @@ async def test_how_many_months_are_kept_changes_while_it_looks_and_is_told_befor
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert "retention.dropped" not in told()
-    assert old in {each.name for each in await database.read(postgres_schema.listed)}
+    assert old in {each.name for each in await database.read(months.listed)}
 
 
 async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, postgres_url, logs):
@@ -294,7 +294,7 @@ async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, pos
     assert partitions(postgres_url, "entries_text")[0] == part(this, "entries_text")
     for table in ("hidden", "forgotten"):
         assert run(postgres_url, f"SELECT count(*) FROM {table}") == [(0,)]
-    (gone, _) = await database.read(postgres_schema.listed)
+    (gone, _) = await database.read(months.listed)
     assert (gone.name, gone.is_dropped) == (old, True)
     await database.write(lambda tx: say(tx, "once more"))
     (*_, last) = await database.read(lambda tx: store.lines(tx, session.id))
@@ -350,7 +350,7 @@ async def test_only_who_may_delete_entries_may_drop_their_months(database, postg
 async def test_nothing_is_laid_out_anew_where_something_is_stored(database, postgres_url):
     await database.write(say)
     with pytest.raises(StorageError, match="ObjectInUse"):
-        await database.write(lambda tx: postgres_schema.lay_out(tx, Stored()))
+        await database.write(lambda tx: months.lay_out(tx, Stored()))
     assert await database.read(said) == ["hello there"]
 
 

@@ -30,7 +30,7 @@ from bot.portability.move import Move, Moved, MoveStep
 from bot.portability.places import Home, all_tables
 from bot.sessions import reminders
 from bot.sessions.reminders import ReplyTarget
-from bot.storage import Database, Transaction, backup, postgres_schema, schema
+from bot.storage import Database, Transaction, backup, months, schema
 from bot.storage.files import DataDirLock
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import once
@@ -260,10 +260,10 @@ async def test_what_is_moved_is_of_the_months_it_was_said_in_and_can_be_dropped(
     ((count,),) = query(folder, "SELECT count(*) FROM entries")
     await moved(old(folder), at(postgres_url))
     database = await PostgresDatabase.open(postgres_url)
-    found = await database.read(postgres_schema.listed)
+    found = await database.read(months.listed)
     assert (found[0].name, found[0].entries) == ("1970-01", 4)
     assert sum(each.entries for each in found) == count
-    dropped = once(postgres_url, lambda tx: postgres_schema.drop(tx, 12))
+    dropped = once(postgres_url, lambda tx: months.drop(tx, 12))
     assert dropped is not None
     assert (dropped.month, dropped.entries) == ("1970-01", 4)
     await database.close()

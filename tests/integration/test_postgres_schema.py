@@ -20,7 +20,7 @@ from bot.cluster import takeover
 from bot.errors import StorageError
 from bot.sessions import store
 from bot.sessions.entries import NewEntry
-from bot.storage import Transaction, fulltext, postgres_schema, schema
+from bot.storage import Transaction, fulltext, months, postgres_schema, schema
 from bot.storage.postgres import PostgresDatabase
 from bot.storage.postgres_link import examine, once
 from bot.storage.postgres_sql import PostgresTransaction, Signals, configure
@@ -231,12 +231,12 @@ async def test_the_role_that_runs_has_months_made_and_dropped_and_may_make_no_ta
     running = await started(runner)
     old = "SELECT entries_lay_out('{2001-02}', '{0}', 1000)"
     await running.write(lambda tx: tx.execute(old))
-    made = once(runner, postgres_schema.see_to)
-    assert len(made) == 1 + postgres_schema.AHEAD
+    made = once(runner, months.see_to)
+    assert len(made) == 1 + months.AHEAD
     run(there, "UPDATE entry_months SET made_at = made_at - interval '2 minutes'")
-    assert once(runner, postgres_schema.see_to) == []
+    assert once(runner, months.see_to) == []
     assert await running.write(talk) == 1
-    dropped = once(runner, lambda tx: postgres_schema.drop(tx, 12))
+    dropped = once(runner, lambda tx: months.drop(tx, 12))
     assert dropped is not None
     assert dropped.month == "2001-02"
     assert await running.write(talk) == 2

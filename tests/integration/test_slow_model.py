@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from bot.agent.models import Request
-from bot.agent.models.service import Speed
+from bot.agent.models.speed import Speed
 from bot.context import budget
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity.view import folder_name

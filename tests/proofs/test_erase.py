@@ -87,7 +87,7 @@ def test_a_full_disk_leaves_the_old_or_is_gone_on_with(
             disk.full = what == step
 
         with monkeypatch.context() as patch:
-            patch.setattr("bot.cli.people._step", fill)
+            patch.setattr("bot.cli.person._step", fill)
             result = invoke(folder, *ERASE)
         said = str(result.exception)
         assert disk.refused

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.agent.models import service
-from bot.agent.models.service import SEEN, SlotCall, Slots
+from bot.agent.models import speed
+from bot.agent.models.speed import SEEN, SlotCall, Slots
 from bot.errors import ModelPutOff
 
 
@@ -172,7 +172,7 @@ async def overlap(here: Slots, *, parallel: bool) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "WAITED", 0.0)
+    monkeypatch.setattr(speed, "WAITED", 0.0)
 
 
 async def test_a_service_that_answers_one_by_one_is_found_out():
@@ -214,7 +214,7 @@ async def test_a_service_that_is_too_busy_takes_no_more_at_once_for_a_while(monk
     places[0].leave.set()
     await settle()
     assert log[-1] == "d"
-    monkeypatch.setattr(service, "LASTS", -1.0)
+    monkeypatch.setattr(speed, "LASTS", -1.0)
     assert fourth.call is not None
     assert here.refused(fourth.call)
     fifth = Place(here, "e", log)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.agent.models import Reply, Request, TextDelta, Usage, service
+from bot.agent.models import Reply, Request, TextDelta, Usage, speed
 from bot.agent.models.registry import Models
-from bot.agent.models.service import LONGEST, MARGIN, Speed, Stopwatch, standing_still, time_limit
+from bot.agent.models.speed import LONGEST, MARGIN, Speed, Stopwatch, standing_still, time_limit
 from bot.errors import ModelOverloaded, ModelPutOff, ModelTimeout
 from bot.messages import Message, Text
 from bot.testing import ScriptedModel
@@ -79,7 +79,7 @@ def test_a_call_that_is_sent_once_more_counts_from_then_on():
 def test_an_estimate_moves_towards_what_was_measured_and_rises_slowly(known, measured):
     moved = Speed(known).learn(measured).prompt
     assert min(known, measured) <= moved <= max(known, measured)
-    assert moved <= known * service.RISE * 1.000001
+    assert moved <= known * speed.RISE * 1.000001
 
 
 def test_a_call_that_broke_off_says_how_fast_it_was_at_most():
@@ -115,12 +115,12 @@ def test_without_a_measurement_a_limit_suits_a_small_machine():
 
 @pytest.mark.parametrize("kept", [None, "", "{", "[]", '{"m": 1}', '{"m": {"prompt": -1}}'])
 def test_what_makes_no_sense_is_not_kept(kept):
-    assert service.from_json(kept) == {}
+    assert speed.from_json(kept) == {}
 
 
 def test_speeds_are_kept_as_they_are():
     found = {"own/small": Speed(41.23, 8.5), "anthropic/m": Speed(3_000, 0)}
-    assert service.from_json(service.to_json(found)) == found
+    assert speed.from_json(speed.to_json(found)) == found
 
 
 async def test_a_limit_does_not_run_while_somebody_waits_for_a_place(monkeypatch):

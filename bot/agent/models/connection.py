@@ -18,14 +18,13 @@ import orjson
 
 from bot import __version__
 from bot.agent.models.capabilities import ServiceRefused
-from bot.agent.models.wire import Json, load
+from bot.agent.models.wire import DONE, Json, load
 from bot.clock import note_server
 from bot.errors import ModelBadReply, ModelError, ModelProxy, ModelTimeout, ModelUnreachable
 from bot.net.connection import ProxyTrouble, session, why
 
 # Server-sent events, as services stream their replies in them.
 
-DONE: Final[Json] = {}  # the end of a stream, by its own word
 MOST_BYTES = 16 * 1024 * 1024  # of one event, or of an answer that is not streamed
 
 

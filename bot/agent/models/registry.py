@@ -13,7 +13,8 @@ import structlog
 from bot.agent.models import UNKNOWN_WINDOW, Model, Reply, Request, TextDelta, Window, Writer
 from bot.agent.models.anthropic import AnthropicModel
 from bot.agent.models.openai import OpenAIModel
-from bot.agent.models.service import ServiceModel, Slots, Speed, Stopwatch, TextStore
+from bot.agent.models.service import ServiceModel, TextStore
+from bot.agent.models.speed import Slots, Speed, Stopwatch
 from bot.agent.offline import OfflineModel
 from bot.config import (
     ANTHROPIC,

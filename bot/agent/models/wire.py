@@ -19,6 +19,7 @@ from bot.messages import Block, Message, ToolUse
 from bot.unicode import well_formed
 
 Json = dict[str, Any]
+DONE: Final[Json] = {}  # the end of a stream, by its own word
 
 # Both APIs' words, as some servers mix them.
 STOPS: Final[Mapping[str, StopReason]] = {
