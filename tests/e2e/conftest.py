@@ -210,6 +210,9 @@ async def started(path: str, *more: str) -> AsyncIterator[Browser]:
                 "--disable-component-update",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
+                # Two processes less to talk to take a tenth off the processor's time.
+                "--in-process-gpu",
+                "--enable-features=NetworkServiceInProcess2",
                 *more,
             ],
         )
