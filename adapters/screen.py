@@ -1,4 +1,4 @@
-"""How the terminal shows things: Markdown, growing live, on a screen; plain text in a pipe."""
+"""Output on the terminal: Markdown that grows live on a screen, plain text in a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def below(buttons: Iterable[tuple[str, str]], files: Iterable[tuple[str, int]]) -> str:
-    """What comes with a text, as a terminal can show it, or empty.
+    """The files and buttons of a text, as a terminal can show them, or empty.
 
     Args:
         buttons: each a label and the command to type instead.
@@ -34,7 +34,7 @@ def below(buttons: Iterable[tuple[str, str]], files: Iterable[tuple[str, int]]) 
 
 
 def hint(locale: str) -> str:
-    """How to get along here, in the person's language."""
+    """A hint how to use the terminal, in the person's language."""
     return HINTS["zh" if locale.lower().startswith("zh") else "en"]
 
 
@@ -46,7 +46,7 @@ def size_text(size: int) -> str:
 
 
 class Display(Protocol):
-    """Where replies are shown."""
+    """The place where replies are shown."""
 
     def show(self, text: str, *, at_prompt: bool) -> None:
         """Print a whole text, below which the prompt stands again if it stood there before."""
@@ -62,7 +62,7 @@ class Display(Protocol):
 
 
 def display_for(output: TextIO) -> Display:
-    """What fits the output: a screen, or plain text."""
+    """The display that fits the output: a screen, or plain text."""
     return Screen(output) if output.isatty() else Plain(output)
 
 

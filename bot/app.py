@@ -70,7 +70,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a caller brings instead of the usual: tests a clock and a model, `chat` a terminal.
+    """Parts that a caller brings itself: tests a clock and a model, `chat` a terminal.
 
     `tools` are there beside the usual ones. `push_endpoints` says where notes to browsers may go.
     `on_loaded` is called once everything is imported, which goes on after the start. `loaded` is
@@ -218,7 +218,7 @@ class App:
             await self._running.reopen_pages()  # whoever looks has to show the new one
 
     async def _served(self, backend: Backend) -> ServedSettings:
-        """What may be changed while the program runs, with what was changed on any node before."""
+        """The settings that may change while the program runs, with earlier changes of any node."""
         found = ServedSettings(
             self.settings,
             self._parts.loaded,
@@ -277,7 +277,7 @@ class App:
 
     @cached_property
     def backups(self) -> Backups:
-        """What makes backups of everything."""
+        """The maker of backups."""
         from bot.portability import schedule  # noqa: PLC0415 - few starts need what it imports
 
         core, loaded = self.core, self._parts.loaded

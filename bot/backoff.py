@@ -38,7 +38,7 @@ class Backoff:
 
 
 def failures() -> int:
-    """How often background tasks of this program have failed since its start."""
+    """The number of times that background tasks have failed since the start."""
     return _failures
 
 

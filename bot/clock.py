@@ -26,7 +26,7 @@ def note_server(server: str, theirs: float) -> None:
 
 
 def ahead_of_others() -> tuple[float, int]:
-    """How far the machine's clock is ahead of those servers', in seconds, and of how many."""
+    """The seconds the machine's clock is ahead of the servers', and the number of servers."""
     found = sorted(_ahead.values())
     return (found[len(found) // 2] if found else 0.0), len(found)
 

@@ -1,4 +1,4 @@
-"""What the programs on one database tell each other, and agree on.
+"""Coordination of the programs on one database: what they tell each other, and agree on.
 
 One program alone (`Alone`) agrees with itself and only looks whether the command line wrote
 something. Many nodes on one PostgreSQL have `bot.cluster`.
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a node stands among all, as it last looked.
+    """The standing of a node among all, as it last looked.
 
     Attributes:
         nodes: how many are alive, this one among them.
@@ -79,7 +79,7 @@ Hear = Callable[[Event], Awaitable[None]]
 
 
 class Coordination(Protocol):
-    """What programs on one database have in common."""
+    """The coordination of programs on one database."""
 
     @property
     def is_shared(self) -> bool:
@@ -124,7 +124,7 @@ class Coordination(Protocol):
         ...
 
     def fence(self, name: str) -> Fence | None:
-        """What is written about something that one node does must be written behind this.
+        """The fence for what is written about something that one node does.
 
         None where nobody else could take it over.
         """
@@ -139,7 +139,7 @@ class SharedTurns(Protocol):
     """Turns that any node takes up, one at a time for each session key."""
 
     def fence_of(self, key: str) -> Fence | None:
-        """What the lane of a key writes is written behind this."""
+        """The fence for what the lane of a key writes."""
         ...
 
     def start(self, run_lane: Callable[[str], Awaitable[None]]) -> None:

@@ -18,7 +18,7 @@ INDEX = "index"  # what the node that builds the index is alone in doing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """What services share.
+    """The parts that all services share.
 
     Attributes:
         settings: the configuration; read it where it is used (`settings.now`).

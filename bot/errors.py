@@ -73,7 +73,7 @@ class ArchiveRefused(ArchiveError):
 
 
 class ImportRefused(ConfidantError):
-    """What another program wrote cannot be imported. Nothing was changed."""
+    """The export of another program cannot be imported. Nothing was changed."""
 
 
 class FenceLost(StorageError):
@@ -140,7 +140,7 @@ class ModelError(ConfidantError):
 
     @property
     def reason(self) -> str:
-        """What an operator is told: the kind, and what the service said."""
+        """The reason for an operator: the kind, and what the service said."""
         return f"{self}: “{self.told}”" if self.told else str(self)
 
 
@@ -265,7 +265,7 @@ class ModelBadReply(ModelError):
 
 
 class ModelNoApi(ModelBadReply):
-    """What answers at this address is no model's service."""
+    """The server at this address is no model's service."""
 
     key = "error.model.no_api"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What a task is alone in doing, by name, and the epoch in which it began."""
+    """The name of what a task is alone in doing, and the epoch in which it began."""
 
     name: str
     epoch: int

@@ -1,4 +1,4 @@
-"""How each part of the program is doing, as values. Pure.
+"""Health of each part of the program, as values. Pure.
 
 One report feeds `/readyz`, the metrics, the page, the doctor and what the owner is told. Its
 sentences hold nothing that was said, no name of a note and no password; what `in_public` leaves
@@ -33,20 +33,20 @@ def worst(findings: Iterable[Finding]) -> Level:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found of one part; nothing means that it is well."""
+    """The finding about one part; an empty one means that it is well."""
 
     name: str
     finding: Finding = WELL
 
     @property
     def state(self) -> CheckState:
-        """How the part is doing."""
+        """The state of the part."""
         return STATES[self.finding.level]
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """How all parts are doing at one moment."""
+    """The health of all parts at one moment."""
 
     checks: tuple[Check, ...] = ()
 
@@ -57,7 +57,7 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether the bot can serve people: a degraded part does not stop it, one down does."""
+        """True if the bot can serve people: a degraded part does not stop it, one down does."""
         return self.state != "down"
 
     def of(self, state: CheckState) -> Sequence[Check]:
@@ -66,12 +66,12 @@ class Readiness:
 
 
 def in_public(finding: Finding) -> Finding:
-    """What everybody may read of it: where the database is, and as whom it is used, is not."""
+    """The public part of it, without the database's address and user."""
     return Finding.of("error", "health.silent") if finding.id == "health.away" else finding
 
 
 class Tries:
-    """Whether something works that people ask for: what the last tries failed by, if they did."""
+    """The last tries of something that people ask for, and why they failed, if they did."""
 
     def __init__(self, name: Literal["replies", "speech"], clock: Clock) -> None:
         self._name = name
@@ -86,7 +86,7 @@ class Tries:
             self._failed.append((self._clock(), type(error)))
 
     def check(self) -> Check:
-        """How that part is doing; only without replies the bot cannot do its work."""
+        """The health of that part; only without replies the bot cannot do its work."""
         now = self._clock()
         lately = [kind for at, kind in self._failed if abs(now - at) < LATELY_MS]
         if len(lately) < FEW:

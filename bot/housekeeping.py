@@ -1,4 +1,4 @@
-"""What the program does beside answering: backups, pruning, looking around, saying how it is."""
+"""Background work of the program: backups, pruning, noticing changes, health."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def count_nodes(metrics: Metrics, standing: Callable[[], Standing]) -> None:
 
 
 class Monitor:
-    """How every part is doing now, for whoever asks, however often that is.
+    """The health of every part now, for whoever asks, however often that is.
 
     Asking costs a look at most once within `FRESH` seconds. Nobody waits longer than `PATIENCE` for
     one that takes its time; one that takes longer than `HANGS` means that the database is away.
@@ -196,7 +196,7 @@ class Monitor:
         self._looking: asyncio.Task[None] | None = None
 
     async def report(self) -> Readiness:
-        """How all parts are doing."""
+        """The health of all parts."""
         now = asyncio.get_running_loop().time()
         if self._last is not None and now - self._at < FRESH:
             return self._last
@@ -265,7 +265,7 @@ class Monitor:
 
 
 def of_program(seconds: float) -> Iterator[Check]:
-    """What goes wrong beside replies; for so long one step held the event loop lately."""
+    """Problems beside replies; one step held the event loop for so many `seconds` lately."""
     if failed := backoff.down():
         names = ", ".join(f"{name} ({kind})" for name, kind in sorted(failed.items()))
         yield Check("background", Finding.of("warning", "health.background", names=names))
@@ -279,7 +279,7 @@ def of_program(seconds: float) -> Iterator[Check]:
 
 
 def in_memory(status: Status) -> Iterator[Check]:
-    """How notes are found, and what some of them have."""
+    """The state of searching notes, and problems of some of them."""
     why = "; ".join(status.degraded)
     yield Check("memory", Finding.of("warning", "health.memory", why=why) if why else WELL)
     # This page is open to everybody: what notes are called is told to their owner, by /memory.
@@ -290,7 +290,7 @@ def in_memory(status: Status) -> Iterator[Check]:
 
 
 def among_nodes(standing: Standing) -> Check:
-    """How a node stands among the others."""
+    """The health of a node among the others."""
     if not standing.is_connected:
         return Check("nodes", Finding.of("warning", "health.nodes_cut_off"))
     if not standing.is_registered:
@@ -301,7 +301,7 @@ def among_nodes(standing: Standing) -> Check:
 
 
 def right_time(standing: Standing | None) -> Check:
-    """Whether the clock is right: by the database's, else by those of the models' servers."""
+    """Check the clock by the database's, else by those of the models' servers."""
     if standing is not None and abs(standing.clock_ahead) >= WRONG_SECONDS * 1000:
         seconds = abs(round(standing.clock_ahead / 1000))
         return Check("clock", Finding.of("warning", "clock.unlike_server", seconds=seconds))
@@ -319,7 +319,7 @@ def writable(config: Config) -> list[Path]:
 
 
 async def _stored(database: Database, config: BackupConfig, now: int) -> list[Check]:
-    """What got no answer, was not sent and is not backed up; nothing when that is unknown."""
+    """Messages without an answer, texts not sent, late backups; nothing if that is unknown."""
 
     def look(tx: Transaction) -> tuple[int, int, BackupState]:
         aside = inbox.aside(tx, now - DAY_MS)
@@ -340,7 +340,7 @@ async def _stored(database: Database, config: BackupConfig, now: int) -> list[Ch
 
 
 def made_in(folder: Path) -> list[Path]:
-    """What the program itself keeps in a storage folder; what is in the workspace is people's."""
+    """The program's own files in a storage folder; those in the workspace are people's."""
     parts = (
         folder / name for name in (backup.FOLDER, backup.BEFORE_UPGRADE, TRANSCRIPTS, INDEX_FOLDER)
     )

@@ -1,4 +1,4 @@
-"""How this program is called where it was started: commands in texts can be typed like that."""
+"""The command that starts this program here, so that commands in texts can be typed as they are."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _program() -> str:
 
 
 def called(argv: Sequence[str], python: str, module: str, environ: Mapping[str, str]) -> str:
-    """How the program can be called again, quoted for a shell.
+    """The command that starts the program again, quoted for a shell.
 
     Args:
         argv: as it was called; a shell passes on the path that it found.

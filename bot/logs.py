@@ -96,7 +96,7 @@ class Lines:
 
 
 def line_of(event: Mapping[str, Any]) -> str:
-    """What is told of one event; empty for nothing."""
+    """The sentence about one event; empty for none."""
     name, serious = str(event["event"]), _SERIOUS.get(str(event.get("level")), "")
     if not serious or _is_left_out(name, event):
         return ""
@@ -125,7 +125,7 @@ _log = structlog.get_logger(__name__)
 
 
 def form_of(config: LogConfig) -> Form:
-    """What logs look like: plain for a person, or every event for a machine."""
+    """The form of logs: plain for a person, or every event for a machine."""
     if config.format != "auto":
         return config.format
     return "plain" if sys.stderr.isatty() else "json"
@@ -214,7 +214,7 @@ def _json(event: EventDict, **options: Any) -> bytes:
 
 
 class _Forgiving:
-    """Where a log goes; a full disk or a reader that is gone must stop no conversation."""
+    """The target of a log; a full disk or a reader that is gone must stop no conversation."""
 
     def __init__(self, stream: BinaryIO | TextIO) -> None:
         self._stream = stream
@@ -231,7 +231,7 @@ class _Forgiving:
 
 
 class _Libraries(logging.Handler):
-    """What libraries tell the standard library's logging, as events like ours."""
+    """Messages of libraries to the standard library's logging, as events like ours."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Tell it; whatever is wrong with a library's own words, nothing else is written."""

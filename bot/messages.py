@@ -1,4 +1,4 @@
-"""What is said in a conversation, as values: the shapes are those of the Messages API."""
+"""Messages of a conversation, as values: the shapes are those of the Messages API."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """What was found, in quotes, with what is said before and after them.
+    """Found passages in quotes, with what is said before and after them.
 
     `elsewhere` says that the person asks for what they said with an account nobody searched.
     """
@@ -120,7 +120,7 @@ class Scheduled:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What was not done, and why; `hidden` when there is nothing here that may be seen."""
+    """A refusal and its reason; `hidden` if there is nothing here that may be seen."""
 
     reason: str
     hidden: bool = False
@@ -258,7 +258,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a tool answered, as text for the model: a stranger's words unless known not to be.
+    """The answer of a tool, as text for the model: a stranger's words unless known not to be.
 
     `value` is the same for the engine, if it is one of the engine's own tools; `kept` is the
     artifact that holds all of it, when the text is only its beginning and its end.
@@ -304,7 +304,7 @@ class Opaque:
 
     @property
     def weighed(self) -> str:
-        """What of it costs tokens: of a thought the words, and not what seals them."""
+        """The text of it that costs tokens: of a thought the words, and not what seals them."""
         words = self.data.get("text") or self.data.get("thinking") or self.data.get("details")
         return str(words or "") if self.is_thought else str(self.data)
 
@@ -342,13 +342,13 @@ class Message:
 
     @property
     def origins(self) -> frozenset[Whose]:
-        """Whose words it holds."""
+        """The origins of its words."""
         said = (block for block in self.blocks if isinstance(block, (Text, ToolResult)))
         return frozenset(block.origin for block in said)
 
 
 def mixture(origins: Iterable[Whose]) -> Whose:
-    """What comes of words of these origins, when somebody who read them writes of them.
+    """The origin of words written by somebody who read words of these origins.
 
     Empty when all of them are the person's, the program's or the bot's own.
     """

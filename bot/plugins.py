@@ -1,4 +1,4 @@
-"""What installed packages bring, found by their entry points, and running it with a deadline.
+"""Plugins of installed packages, found by their entry points, and run with a deadline.
 
 A package is loaded, and each of its functions called, in a thread of its own: one that hangs or
 raises is named in the log and in reports, and everything goes on without it. Functions get values.
@@ -131,7 +131,7 @@ def loaded(told: str, entry: EntryPoint) -> object:
 def load_all(
     group: str, load: Callable[[EntryPoint], T]
 ) -> tuple[dict[str, T], list[tuple[str, str]]]:
-    """What all packages of a group bring, by name; and those that are broken, each with why."""
+    """All plugins of a group, by name; and the broken ones, each with the reason."""
     found: dict[str, T] = {}
     problems: list[tuple[str, str]] = []
     for entry in entries(group):
@@ -175,7 +175,7 @@ class Guest:
         self._running: set[Future[object]] = set()
 
     async def call(self, work: Callable[[], T]) -> T:
-        """What a function answers.
+        """The answer of a function.
 
         Raises:
             PluginFailed: it hung or raised, or those before it still hang.
@@ -236,7 +236,7 @@ class Hooks:
         self._tell(lambda hook: hook.saved, event)
 
     async def find(self, query: str) -> list[tuple[str, Passage]]:
-        """What the searches of packages find, each after its package's name."""
+        """The findings of the searches of packages, each after its package's name."""
         found: list[tuple[str, Passage]] = []
         for guest, search in self._searches:
             with suppress(PluginFailed):
@@ -268,7 +268,7 @@ class Hooks:
 
 
 def _first(search: SearchPlugin, query: str) -> list[Passage]:
-    """What one search finds; runs in a thread.
+    """The findings of one search; runs in a thread.
 
     Raises:
         TypeError: it is none of `Passage`.

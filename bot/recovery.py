@@ -79,7 +79,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """What a log has beyond a database: changes in order, and how much of it cannot be had."""
+    """The part of a log beyond a database: changes in order, and how much of it cannot be had."""
 
     changes: Sequence[Change]
     end: Position
@@ -265,7 +265,7 @@ def _is_uncovered(path: Path, newest: Part) -> bool:
 
 
 def _later(parts: Sequence[Part], at: Position) -> _Later | None:
-    """What the files of a log have beyond a database; None when it is one of another past. Pure."""
+    """The part of a log's files beyond a database; None if it is one of another past. Pure."""
     end = max((part.end for part in parts), key=lambda each: each.seq)
     known = {(part.base.seq, part.base.mark) for part in parts}
     known |= {(each.seq, each.mark) for part in parts for each in part.changes}
@@ -303,7 +303,7 @@ async def _bring_back(
 
 @dataclass(slots=True)
 class _Done:
-    """What was brought back: `before` this start, and the entries and rows of it."""
+    """The result of bringing back: `before` this start, and the entries and rows."""
 
     before: Restored
     entries: int = 0
@@ -395,7 +395,7 @@ def _end(tx: Transaction, later: _Later | None, done: _Done, now: int) -> bool:
 
 
 async def rebuilt(folder: Path, scratch: Path, clock: Clock) -> SqliteDatabase:
-    """What can be had of a folder's lost database, as another one in `scratch`.
+    """Rebuild a folder's lost database in `scratch`, as far as it can be had.
 
     Raises:
         StorageError: nothing can.
@@ -439,7 +439,7 @@ def tell(tx: Transaction, language: str, now: int) -> bool:
 
 
 def words(restored: Restored, language: str) -> str:
-    """What happened, what came back, and what did not. Pure."""
+    """The notice that says what happened, what came back, and what did not. Pure."""
     if restored.backup:
         said = [text(language, "restored.backup", name=restored.backup)]
     else:

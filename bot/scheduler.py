@@ -164,5 +164,5 @@ class Scheduler:
 
 
 def _ahead() -> float:
-    """How far the machine's clock is ahead of the one that never jumps, in seconds."""
+    """The seconds the machine's clock is ahead of the one that never jumps."""
     return time.time() - time.monotonic()

@@ -150,7 +150,7 @@ class Pool:
 
 
 class Budget:
-    """How much of something each person has used lately: a bucket that empties slowly.
+    """A budget for each person: a bucket that empties slowly.
 
     Each may use `most` at once; `refill` of it comes back every second.
     """

@@ -145,7 +145,7 @@ class RecordingEngine:
                 self.notes[channel, account, name] = text
 
     async def kept(self, channel: str, account: str) -> Mapping[str, str]:
-        """What is kept, by name."""
+        """The kept texts, by name."""
         return {n: text for (c, a, n), text in self.notes.items() if (c, a) == (channel, account)}
 
     async def put_file(self, address: Address, media: Media, part: int, data: bytes) -> bool:

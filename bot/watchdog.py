@@ -100,7 +100,7 @@ class Watchdog:
 
 
 def stack_of(frame: FrameType | None) -> list[str]:
-    """Where a thread is inside its loop, the innermost first; empty while it waits for work."""
+    """The stack of a thread inside its loop, the innermost first; empty while it waits for work."""
     inner = [each for each, _ in takewhile(_is_ours, traceback.walk_stack(frame))] if frame else []
     if not inner or inner[-1].f_globals.get("__name__") == "selectors":
         return []

@@ -320,7 +320,7 @@ def moment(stamp: str) -> int | None:
 
 
 def sent_at(number: str) -> int:
-    """When the thing with this id was made, in ms since the epoch."""
+    """The time the thing with this id was made, in ms since the epoch."""
     return (int(number) >> 22) + EPOCH
 
 

@@ -44,7 +44,7 @@ def _why(error: ChannelError) -> str:
 async def _findings(
     name: str, rest: Rest, config: DiscordConfig, menus: Menus
 ) -> Sequence[Finding]:
-    """What is right and wrong with one bot; `menus` are the commands, as far as known."""
+    """Check one bot; `menus` are the commands, as far as known."""
     try:
         return await _look(name, rest, config, menus)
     except Answered as error:
@@ -129,7 +129,7 @@ class Discord(AccountChannel[Account]):
         return messages(outbound)
 
     async def examine(self) -> Sequence[Finding]:
-        """What is right and wrong with every bot; see `Channel.examine`."""
+        """Check every bot; see `Channel.examine`."""
         tokens = self._config.tokens()
         found = [
             Finding.of("error", "discord.no_token", name, portal=_PORTAL)
@@ -155,7 +155,7 @@ class Discord(AccountChannel[Account]):
                     raise ChannelError(f"Discord ({name}): {_why(error)}") from error
 
     async def tried(self, option: str) -> Trial:
-        """What Discord says of a secret; see `Channel.tried`."""
+        """Try a secret with Discord; see `Channel.tried`."""
         if option != "token":
             return Trial("untried")
         async with new_session(reveal(self._config.proxy)) as session:

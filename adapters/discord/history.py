@@ -1,4 +1,4 @@
-"""What is said to one bot, while it listens and while it did not: each event → a stored message."""
+"""Messages to one bot, live ones and missed ones: each event → a stored message."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Event = tuple[str, Json]  # its name, and what it holds
 
 
 class History:
-    """What one account does with the messages and interactions it gets, or missed."""
+    """Stores the messages and interactions that one account gets, or missed."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class History:
     # --- what was said while nobody listened -----------------------------------------------------
 
     async def _asked(self, chat: str) -> Place | None:
-        """Where a chat is, as Discord says; None when the bot may not know.
+        """The place of a chat, as Discord says; None if the bot may not know.
 
         Raises:
             Stopped: the account stops before Discord answers.
@@ -201,7 +201,7 @@ class History:
         return {}
 
     async def _missed(self, chat: str, after: int) -> list[tuple[str, Json]]:
-        """What happened in a chat after the message with this id, oldest first.
+        """The events in a chat after the message with this id, oldest first.
 
         That is its newest messages, as `CREATED`, and the edits of those before, as `UPDATED`.
         Replies of the bot's that were never finished are taken away on the way.
@@ -275,7 +275,7 @@ class History:
 
 
 def _new(message: Json, after: int, since: int) -> tuple[int, str, Json] | None:
-    """When it happened (ms since the epoch), what, and the message; None when it is known or old.
+    """The time (ms since the epoch), the event and the message; None if it is known or old.
 
     `after` is the id of a message that is known, `since` is in ms since the epoch.
     """

@@ -72,7 +72,7 @@ class Ignored:
 
 
 def edited_at(message: Json) -> int | None:
-    """When a message got the text it has, in ms since the epoch; None when it was never edited."""
+    """The time of the last edit, in ms since the epoch; None if the message was never edited."""
     return moment(text(message, "edited_timestamp"))
 
 
@@ -154,7 +154,7 @@ def reaction_of(kind: str, data: Json, account: str, me: Identity, place: Place)
 
 
 def name_of(user: Json, member: Json) -> str:
-    """What people see: the name in this server, the display name, or the user name."""
+    """The name that people see: in this server, the display name, or the user name."""
     return (
         label(text(member, "nick"))
         or label(text(user, "global_name"))
@@ -186,7 +186,7 @@ def _content(message: Json, me: Identity, room: Room) -> str:
 
 
 def _foreign(message: Json, me: Identity, room: Room) -> tuple[Foreign, ...]:
-    """What of a message its sender did not write: what was forwarded, a poll, previews."""
+    """The parts of a message that its sender did not write: forwards, a poll, previews."""
     found: list[Foreign] = []
     for snapshot in _snapshots(message):
         words = _plain(snapshot, me, room)
@@ -361,7 +361,7 @@ def _sticker(item: Json) -> Media:
 
 
 def _snapshots(message: Json) -> list[Json]:
-    """What was forwarded, as it was then."""
+    """The forwarded messages, as they were then."""
     if integer(child(message, "message_reference"), "type") != _FORWARD:
         return []
     return [child(item, "message") for item in children(message, "message_snapshots")]

@@ -31,7 +31,7 @@ _BOT_DM, _PRIVATE_CHANNEL = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Interaction:
-    """What waits for an answer, for three seconds and then, once acknowledged, for 15 minutes."""
+    """An interaction to be answered within three seconds, once acknowledged within 15 minutes."""
 
     id: str
     token: str
@@ -58,7 +58,7 @@ def private_to(message_id: str) -> str:
 
 
 def interaction_of(data: object, public: Collection[str] = ()) -> Interaction | None:
-    """What an event is to be answered by; None when it is no command and no press.
+    """The interaction to answer an event with; None if it is neither a command nor a press.
 
     The answer to a command is for the person alone, unless it is one of the `public` ones.
     """
@@ -84,7 +84,7 @@ def interaction_of(data: object, public: Collection[str] = ()) -> Interaction | 
 
 
 def place_in(event: Json) -> Place:
-    """Where it happened; unlike a message, an interaction says so itself."""
+    """The place it happened in; unlike a message, an interaction says so itself."""
     channel, server = child(event, "channel"), identity(event, "guild_id")
     if integer(event, "context") == _PRIVATE_CHANNEL:
         return Place("group")
@@ -101,7 +101,7 @@ def pressable(command: str) -> bool:
 def normalise(
     data: object, account: str, me: Identity, public: Collection[str] = ()
 ) -> Inbound | None:
-    """What a person chose or pressed, as if they had typed it; None when it makes no sense."""
+    """A person's choice or press, as if they had typed it; None if it makes no sense."""
     event, interaction = mapping(data), interaction_of(data, public)
     if interaction is None:
         return None
@@ -201,7 +201,7 @@ def payload(menus: Menus) -> list[Json]:
 
 
 def _said(menus: Menus, command: Command, *, usage: bool) -> dict[str, str]:
-    """What a command is called in each language."""
+    """The names of a command, by language."""
     said: dict[str, str] = {}
     for tag, commands in menus.items():
         twin = next((c for c in commands if c.name == command.name), None)
@@ -223,7 +223,7 @@ def _short(words: str) -> str:
 
 
 def _outline(commands: Sequence[Json]) -> dict[str, object]:
-    """What of the commands matters: Discord adds ids, versions and defaults."""
+    """The parts of commands that matter: Discord adds ids, versions and defaults."""
     return {text(command, "name"): _entry(command) for command in commands}
 
 

@@ -1,4 +1,4 @@
-"""What a bot knows of the places it is in: kinds of channels, their parents, roles, names."""
+"""Places that a bot is in: kinds of channels, their parents, roles, names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ EVENTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message was said."""
+    """The place of a message."""
 
     kind: ChatType
     parent: str = ""
@@ -74,7 +74,7 @@ class _Guild:
 
 
 def place_of(channel: Json, server: str = "") -> Place:
-    """What a channel's own description says; anything unknown is a group, never a direct chat."""
+    """The place of a described channel; an unknown kind is a group, never a direct chat."""
     kind = integer(channel, "type")
     server = identity(channel, "guild_id") or server
     if kind == DM and not server:
@@ -154,12 +154,12 @@ class Places:
         return place
 
     def keep(self, chat: str, place: Place) -> None:
-        """Where something that told of its own place happened, unless that is known."""
+        """Remember the place of an event that names it, unless it is known."""
         if self.place(chat) is None:
             self._unlisted[chat] = place
 
     def place(self, chat: str) -> Place | None:
-        """Where a chat is, or None when that is not known yet."""
+        """The place of a chat; None if it is not known yet."""
         guild = self._guilds.get(self._servers.get(chat, ""))
         if guild is not None:
             return guild.places.get(chat)
@@ -174,7 +174,7 @@ class Places:
         return {chat: newest for guild in guilds for chat, newest in guild.newest.items()}
 
     def joined(self, server: str) -> int:
-        """When the bot came to a server, in ms since the epoch; 0 when that is not known."""
+        """The time the bot came to a server, in ms since the epoch; 0 if it is not known."""
         return self._guild(server).joined
 
     def room(self, place: Place) -> Room:
@@ -193,7 +193,7 @@ class Places:
         return found
 
     def _guild(self, server: str) -> _Guild:
-        """What is known of a server; nothing of one that was not described."""
+        """The known facts of a server; none if it was not described."""
         return self._guilds.get(server) or _Guild()
 
     def _know(self, server: str) -> None:

@@ -138,7 +138,7 @@ def nonce(name: str) -> str:
 
 
 def reference(message_id: str) -> Json:
-    """What makes a message a reply; a message that is gone does not stand in the way."""
+    """The reference that makes a message a reply; one to a message that is gone does no harm."""
     if not message_id:
         return {}
     return {"message_reference": {"message_id": message_id, "fail_if_not_exists": False}}

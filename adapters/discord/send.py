@@ -252,13 +252,13 @@ Origin = tuple[str, str, int]  # scheme, host, port
 
 
 def origin(url: URL) -> Origin:
-    """Who is called by an address."""
+    """The origin of an address."""
     return url.scheme, url.host or "", url.port or 0
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Where the files of one account lie; `hosts` are the origins besides Discord's."""
+    """The files of one account; `hosts` are the origins besides Discord's."""
 
     rest: Rest
     api_root: str

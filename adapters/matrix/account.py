@@ -178,7 +178,7 @@ class Account(accounts.Account):
         return await self._told(self._say(piece.address.chat, content, transaction(piece.id)))
 
     async def _upload(self, piece: Piece, room: Room) -> Json:
-        """Where a file of ours is: "url", or with its key as "file"."""
+        """The address of an uploaded file: as "url", or with its key as "file"."""
         file = piece.attachments[0]
         locked: Json = {}
         data = file.data
@@ -201,7 +201,7 @@ class Account(accounts.Account):
         return text(await self.api.call("PUT", path, content), "event_id")
 
     async def _told(self, work: Awaitable[T]) -> T:
-        """What a call returns, with the errors of the contract."""
+        """The result of a call, with the errors of the contract."""
         try:
             return await work
         except TokenRefused as error:

@@ -56,7 +56,7 @@ class Api:
         mime: str = "application/json",
         patience: float = PATIENCE,
     ) -> Json:
-        """What the homeserver answers.
+        """The answer of the homeserver.
 
         Raises:
             SendLater, SendTransient: it may work later.
@@ -87,7 +87,7 @@ class Api:
         raise error if isinstance(error, SendLater | SendTransient) else Refused(status, code)
 
     async def asked(self, path: str) -> Json:
-        """What the homeserver knows, or nothing."""
+        """The answer of the homeserver, or nothing."""
         try:
             return await self.call("GET", path)
         except Refused:

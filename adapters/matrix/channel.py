@@ -71,7 +71,7 @@ class Matrix(AccountChannel[Account]):
         return messages(outbound)
 
     async def examine(self) -> Sequence[Finding]:
-        """What is right and wrong with every account; see `Channel.examine`."""
+        """Check every account; see `Channel.examine`."""
         tokens = self._config.tokens()
         found = [
             Finding.of("error", "matrix.incomplete", name)
@@ -91,13 +91,13 @@ class Matrix(AccountChannel[Account]):
         return found
 
     async def tried(self, option: str) -> Trial:
-        """What the homeserver says of a secret; see `Channel.tried`."""
+        """Try a secret with the homeserver; see `Channel.tried`."""
         if option != "token" or DEFAULT_ACCOUNT not in self._config.tokens():
             return Trial("untried")
         return (await self._who(DEFAULT_ACCOUNT))[0]
 
     async def _who(self, name: str) -> tuple[Trial, str]:
-        """Whose a token is and the device it belongs to, or why nobody says so."""
+        """The user and the device of a token, or the reason why nobody knows them."""
         config, token = self._config.account(name), self._config.tokens()[name]
         async with session(reveal(config.proxy)) as calls:
             try:

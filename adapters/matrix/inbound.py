@@ -57,7 +57,7 @@ class Identity:
 
 @dataclass(slots=True)
 class Room:
-    """What the state of a room says; `people` are those in it or invited, once asked for."""
+    """The state of a room; `people` are those in it or invited, once asked for."""
 
     encrypted: bool = False
     rule: str = ""
@@ -92,7 +92,7 @@ class Ignored:
 
 
 def relation(event: Json) -> Json:
-    """What an event says of its relation to others."""
+    """The relation of an event to others."""
     return child(child(event, "content"), "m.relates_to")
 
 
@@ -276,7 +276,7 @@ def _unquoted(words: str) -> str:
 
 
 def _unnamed(words: str, me: Identity) -> str:
-    """What was said to the bot, without its name before or behind it."""
+    """A text to the bot, without its name before or behind it."""
     for name in (me.id, me.name, me.id[1:].partition(":")[0]):
         for called in (name, f"@{name}"):
             if name and words.startswith(called) and not words[len(called) :][:1].isalnum():

@@ -46,7 +46,7 @@ class Forged(Exception):
 
 
 class _Groups(crypto.GroupSessionStore):
-    """What the SDK would hold in memory is read when it is needed."""
+    """Group sessions, read when needed; the SDK would hold all of them in memory."""
 
     def add(self, session: Any) -> bool:
         return True
@@ -72,7 +72,7 @@ class Store:
         self.dirty: dict[str, Callable[[], Json] | None] = {}
 
     def name(self, *parts: str) -> str:
-        """What a row is kept under."""
+        """The name of a row."""
         number = blake2b("/".join(parts[1:]).encode(), digest_size=12).hexdigest()
         return f"{self._prefix}{parts[0]}" + (f"/{number}" if parts[1:] else "")
 
@@ -169,7 +169,7 @@ class Keys:
 
     @property
     def fingerprint(self) -> str:
-        """What people compare to know this device."""
+        """The fingerprint by which people recognise this device."""
         return str(self._olm.account.identity_keys["ed25519"])
 
     async def flush(self) -> None:

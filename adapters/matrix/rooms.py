@@ -1,4 +1,4 @@
-"""What a homeserver brings of rooms: invitations, messages in order, and those without a key."""
+"""Rooms of a homeserver: invitations, messages in order, and those without a key."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Rooms:
                 self._keys.rotate(room_id)
 
     async def _missed(self, room_id: str, token: str, since: str) -> list[Json]:
-        """What was said in a room that a sync leaves out, oldest first."""
+        """The messages of a room that a sync leaves out, oldest first."""
         found: list[Json] = []
         oldest = time.time() * 1000 - MAX_AGE
         while token and len(found) < MAX_MISSED and self._listens(room_id):
@@ -222,7 +222,7 @@ class Rooms:
             self._heard[found.message_id] = found.address
 
     async def _read(self, room_id: str, room: Room, event: Json) -> Inbound | Ignored:
-        """What an event says, with what it refers to."""
+        """The content of an event, with the message it refers to."""
         sender, now = text(event, "sender"), int(time.time() * 1000)
         if sender == self._me.id:
             return Ignored("own")
@@ -259,7 +259,7 @@ class Rooms:
         return made
 
     async def _kind(self, room_id: str, room: Room, sender: str) -> ChatType:
-        """What a room is for somebody in it."""
+        """The chat type of a room for somebody in it."""
         if room_id not in self._direct_rooms:
             return "group"
         await self.people(room_id, room)
@@ -293,7 +293,7 @@ class Rooms:
         return found
 
     async def people(self, room_id: str, room: Room) -> frozenset[str]:
-        """Who is in a room, or invited."""
+        """The people who are in a room, or invited."""
         if room.people is None:
             path = f"/rooms{escaped(room_id)}/members"
             answer = await self._api.call("GET", path, query={"not_membership": "leave"})

@@ -1,4 +1,4 @@
-"""What is said, as the contents of events: pure."""
+"""Texts and files as the contents of events. Pure."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def file_content(piece: Piece, place: Json) -> Json:
 
 
 def tell_later(language: str) -> Json:
-    """What is said of a message that cannot be read."""
+    """The notice about a message that cannot be read."""
     return {"msgtype": "m.notice", "body": _LATER.get(language, _LATER["en"]), "m.mentions": {}}
 
 
 def transaction(name: str) -> str:
-    """What makes a message one, however often it is sent."""
+    """The transaction id of a message, the same however often it is sent."""
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 

@@ -60,7 +60,7 @@ _LONGEST_NUMBER = 20  # digits
 
 
 def data_of(answer: Answer) -> object:
-    """What an OCS answer holds, or None."""
+    """The data of an OCS answer, or None."""
     return child(answer.json, "ocs").get("data")
 
 
@@ -108,7 +108,7 @@ class TalkApi:
         return await self._as_bot("POST" if add else "DELETE", path, emoji, {"reaction": emoji})
 
     async def features(self, room: str) -> Answer:
-        """Which features an admin gave this bot; Talk 25 and newer know."""
+        """The features that an admin gave this bot; Talk 25 and newer know."""
         return await self._as_bot("POST", "ask-features", room, {"token": room})
 
     async def touch(self, room: str) -> Answer:

@@ -75,11 +75,11 @@ class NextcloudTalk(AccountChannel[Account]):
             account.heard(Membership(told.get("joined") is True, room, actor))
 
     async def examine(self) -> Sequence[Finding]:
-        """What is right and wrong with the set-up of every account."""
+        """Check the set-up of every account."""
         return await examine(self._config)
 
     async def tried(self, option: str) -> Trial:
-        """What the section's server says of a secret; see `Channel.tried`."""
+        """Try a secret with the section's server; see `Channel.tried`."""
         return await tried(self._config, option)
 
     async def stop(self) -> None:

@@ -28,7 +28,7 @@ _PROBE = b'{"type":"Check"}'  # a call that means nothing
 
 
 async def examine(config: NextcloudTalkConfig) -> Sequence[Finding]:
-    """What is right and wrong with every account."""
+    """Check every account."""
     seats = config.seats()
     found = [
         Finding.of("error", "nextcloud_talk.missing", name)

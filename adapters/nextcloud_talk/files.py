@@ -69,7 +69,7 @@ class Files:
         return answer
 
     def _path(self, answer: Answer) -> str:
-        """Where the file is, below the server's address.
+        """The path of the file, below the server's address.
 
         Raises:
             SendRefused: the API user does not see it.

@@ -1,4 +1,4 @@
-"""What was said in a room while nobody listened: asked of its server as the API user, patiently.
+"""Missed messages of a room, asked of its server as the API user, patiently.
 
 Patience has an end, because replies wait for it: a server that is not there is asked for some
 minutes, an answer that makes no sense a few times.
@@ -121,7 +121,7 @@ class Missed:
                 self.cut = True
 
     def messages(self) -> list[Inbound]:
-        """What was missed, oldest first.
+        """The missed messages, oldest first.
 
         That includes what was said shortly before the message `after`, if that is there.
         """
@@ -163,7 +163,7 @@ class History:
         self._closed_until = 0.0
 
     async def kind(self, room: str) -> int:
-        """What kind of chat a room is, as Talk's own number; the account remembers it.
+        """The kind of a room, as Talk's own number; the account remembers it.
 
         Raises:
             Unreadable: the API user is not in it, or there is no answer.
@@ -176,7 +176,7 @@ class History:
         return _kind(answer)
 
     async def missed(self, room: str, after: int, entry: Callable[[object], Entry]) -> Missed:
-        """What was said in a room after the message with this id.
+        """The messages of a room after the one with this id.
 
         Raises:
             Unreadable: the API user is not in it, or there is no answer.

@@ -1,4 +1,4 @@
-"""What Talk brings → `Inbound` values: pure, and total over any JSON.
+"""Talk's events → `Inbound` values: pure, and total over any JSON.
 
 Talk writes ActivityStreams: Create is a message, Activity something Talk itself says, Join and
 Leave are this bot's own coming and going, Like and Undo are reactions. It tells neither the time
@@ -214,7 +214,7 @@ def _sender(author: str, me: Identity) -> str:
 
 
 def _content(note: Json) -> Json | None:
-    """What is inside a note: a message and its parameters, which Talk writes as JSON again."""
+    """The content of a note: a message and its parameters, which Talk writes as JSON again."""
     found = child(note, "content")
     if not found:
         try:

@@ -57,7 +57,7 @@ def render(message: str, parameters: Json) -> str:
 
 
 def parts(message: str, parameters: Json) -> tuple[str, tuple[Foreign, ...]]:
-    """What a person typed, with only the kind of each card in it, and the cards themselves.
+    """A typed text with only the kind of each card in it, and the cards themselves.
 
     A message that is nothing but a card has no words.
     """

@@ -144,7 +144,7 @@ def harmless(markdown: str) -> str:
 
 
 def body_of(piece: Piece) -> Json:
-    """What is posted for one message."""
+    """The body of the request that posts one message."""
     message: Json = {
         "message": piece.text,
         "referenceId": reference_id(piece.id),
@@ -158,7 +158,7 @@ def body_of(piece: Piece) -> Json:
 
 
 def reference_id(outbound_id: str) -> str:
-    """What Talk keeps with a message: the same for each try of the same piece."""
+    """The reference that Talk keeps with a message, the same for each try of a piece."""
     return hashlib.sha256(outbound_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -260,7 +260,7 @@ class Account(accounts.Account):
         return inbound.normalise(event, base, self.me, names, root)
 
     async def _base(self, chat: str, sender: str, event: Json) -> Inbound:
-        """What is known of who did something, and where."""
+        """The known sender and place of an event."""
         person = child(await self._asked("users_info", user=sender), "user") if sender else {}
         kind = await self._kind(chat, sender, event)
         return replace(
@@ -287,7 +287,7 @@ class Account(accounts.Account):
         return inbound.name_of(child(await self._asked("users_info", user=number), "user"))
 
     async def _asked(self, method: str, **values: str) -> Json:
-        """What Slack says of somebody or of a chat, as of the last hour."""
+        """Slack's answer about somebody or a chat, at most an hour old."""
         (key,) = values.values()
         if key not in self._known:
             more = {"include_locale": True} if method == "users_info" else {}

@@ -60,7 +60,7 @@ class Api:
         self._told = told
 
     async def __call__(self, method: str, /, *, patience: float = PATIENCE, **values: Any) -> Json:
-        """What Slack answers."""
+        """The answer of Slack."""
         try:
             async with asyncio.timeout(patience):
                 found = mapping((await getattr(self._web, method)(**values)).data)
@@ -84,7 +84,7 @@ class Api:
             self._told.trouble("rights", Health.DEGRADED, str(error))
 
     async def quick(self, method: str, /, **values: Any) -> Json:
-        """What Slack answers, or nothing: for what can be done without."""
+        """The answer of Slack, or nothing, where it can be done without."""
         try:
             return await self(method, patience=QUICK, **values)
         except ChannelError as error:

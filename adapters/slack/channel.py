@@ -60,7 +60,7 @@ class Slack(AccountChannel[Account]):
         return numbered(made)
 
     async def examine(self) -> Sequence[channel.Finding]:
-        """What is right and wrong with every app; see `Channel.examine`."""
+        """Check every app; see `Channel.examine`."""
         tokens, finding = self._config.tokens(), channel.Finding.of
         lacking = sorted(self._config.accounts.keys() - tokens.keys())
         found = [finding("error", "slack.no_token", name) for name in lacking]
@@ -77,7 +77,7 @@ class Slack(AccountChannel[Account]):
         return found
 
     async def tried(self, option: str) -> channel.Trial:
-        """What Slack says of a secret; see `Channel.tried`."""
+        """Try a secret with Slack; see `Channel.tried`."""
         if option not in OPTIONS or not _is_installed():
             return channel.Trial("untried")
         token = channel.reveal(getattr(self._config, option)).strip()

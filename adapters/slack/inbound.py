@@ -1,4 +1,4 @@
-"""What Slack brings → `Inbound` values: pure, and total over any JSON."""
+"""Slack's events → `Inbound` values: pure, and total over any JSON."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def reaction_of(event: Json, base: Inbound, me: Identity) -> Reaction | None:
 
 
 def command(payload: Json, base: Inbound, private: frozenset[str]) -> Inbound | Reason:
-    """What was typed behind the app's one slash command; the answer to a `private` one is too."""
+    """The text typed after the app's one slash command; a `private` one is answered in private."""
     trigger, words = text(payload, "trigger_id"), text(payload, "text").strip().lstrip("/ ")
     if not base.sender or not trigger:
         return "malformed"
@@ -174,7 +174,7 @@ def private_to(message_id: str) -> str:
 
 
 def name_of(person: Json) -> str:
-    """What people see of somebody: the display name, or the full one."""
+    """The name that people see: the display name, or the full one."""
     profile = child(person, "profile")
     names = (text(profile, "display_name"), text(profile, "real_name"), text(person, "name"))
     return next((shown for name in names if (shown := label(name))), "")
@@ -211,7 +211,7 @@ def _start(root: Json, me: Identity, names: Names) -> ReplyTo | None:
 
 
 def _foreign(message: Json, me: Identity, names: Names) -> tuple[Foreign, ...]:
-    """What its sender passed on: messages of others and, without words, previews of links."""
+    """Parts that the sender passed on: messages of others and, without words, link previews."""
     found: list[Foreign] = []
     for part in children(message, "attachments", MAX_PARTS):
         said = plain(text(part, "text") or text(part, "fallback"), me, names)[:MAX_REPLY_TEXT]

@@ -118,7 +118,7 @@ def _check_webhook(name: str, section: TelegramConfig) -> None:
 
 
 def webhook_url(section: TelegramConfig, account: str) -> str:
-    """Where Telegram is to bring an account's updates."""
+    """The address to which Telegram sends an account's updates."""
     return f"{section.webhook_url.rstrip('/')}/telegram/{account}"
 
 

@@ -63,7 +63,7 @@ def redact(text: str, token: str = "") -> str:
 
 
 def reason(error: TelegramError, token: str) -> str:
-    """What an SDK error says, fit for a log: no token, and no page some proxy answered with."""
+    """The reason of an SDK error, fit for a log: no token, and no page of a proxy."""
     return redact(error.message.partition(_PAYLOAD)[0], token)[:MAX_REASON]
 
 

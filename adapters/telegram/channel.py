@@ -100,7 +100,7 @@ class Telegram(AccountChannel[Account]):
             account.supervisor.spawn(account.resume())
 
     async def examine(self) -> Sequence[Finding]:
-        """What is right and wrong with every bot: its token, its privacy in groups, its menu."""
+        """Check every bot: its token, its privacy in groups, its menu."""
         tokens = self._config.tokens()
         found = [
             Finding.of("error", "telegram.no_token", name)
@@ -129,7 +129,7 @@ class Telegram(AccountChannel[Account]):
                     raise ChannelError(f"Telegram ({name}): {reason(error, token)}") from error
 
     async def tried(self, option: str) -> Trial:
-        """What Telegram says of a secret; a webhook's is nobody's to judge."""
+        """Try a secret with Telegram; a webhook's cannot be tried."""
         if option != "token":
             return Trial("untried")
         async with new_session(reveal(self._config.proxy)) as session:
@@ -186,7 +186,7 @@ class Telegram(AccountChannel[Account]):
 async def _findings(
     bot: LeanBot, name: str, section: TelegramConfig, menus: Menus
 ) -> Sequence[Finding]:
-    """What is right and wrong with one bot; `menus` are the commands, as far as known."""
+    """Check one bot; `menus` are the commands, as far as known."""
     try:
         me = mapping(await bot.call("getMe", {}))
     except InvalidToken:
@@ -212,7 +212,7 @@ async def _findings(
 async def _menu(
     bot: LeanBot, name: str, wanted: Mapping[str, Sequence[tuple[str, str]]]
 ) -> Sequence[Finding]:
-    """Whether Telegram shows the commands there are, in each language; nothing without any."""
+    """Check that Telegram shows the commands in each language; nothing if there are none."""
     try:
         for language, commands in wanted.items():
             asked: Json = {"language_code": language} if language else {}
@@ -226,7 +226,7 @@ async def _menu(
 
 
 async def _room(bot: LeanBot, name: str, chat: str, me: int) -> Finding:
-    """Whether the bot is in a group or channel that is listed."""
+    """Check that the bot is in a listed group or channel."""
     if not chat.removeprefix("-").isdecimal():
         return Finding.of("error", "telegram.no_room", name, chat=label(chat))
     try:
@@ -246,7 +246,7 @@ async def _room(bot: LeanBot, name: str, chat: str, me: int) -> Finding:
 
 
 async def _webhook(bot: LeanBot, name: str, section: TelegramConfig) -> Sequence[Finding]:
-    """Whether Telegram's calls arrive, as Telegram sees it."""
+    """Check that Telegram's calls arrive, as Telegram sees it."""
     try:
         info = mapping(await bot.call("getWebhookInfo", {}))
     except TelegramError as error:

@@ -1,4 +1,4 @@
-"""What a message shows: its words, its media, and what it answers. Pure."""
+"""The content of a message: its words, its media, and the message it answers. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MEDIA: tuple[tuple[str, Literal["voice", "audio", "video", "document", "sticker
 
 
 def words_of(message: Json) -> str:
-    """What is written in a message, with the address behind each linked word; or empty."""
+    """The words of a message, with the address behind each linked one; or empty."""
     key = _key(message)
     is_plain = "entities" not in message and "caption_entities" not in message
     links = [] if is_plain else _links(message, key)
@@ -58,7 +58,7 @@ def words_of(message: Json) -> str:
 
 
 def said_in(message: Json, sender: int) -> tuple[str, tuple[Foreign, ...]]:
-    """What of a message its sender wrote, and what they passed on.
+    """The words that the sender wrote, and those they passed on.
 
     All of it is passed on when it was forwarded from somebody else, or made by an inline bot.
     """
@@ -74,7 +74,7 @@ def said_in(message: Json, sender: int) -> tuple[str, tuple[Foreign, ...]]:
 
 
 def _shown(message: Json) -> tuple[Foreign, ...]:
-    """What a message shows that is no text and no file."""
+    """The parts of a message that are neither text nor files."""
     for key, (kind, describe) in _DESCRIBED.items():
         if key in message and (found := child(message, key)):
             return (Foreign(kind, describe(found)),)
@@ -86,7 +86,7 @@ def _lines(words: str, shown: tuple[Foreign, ...]) -> str:
 
 
 def media_of(message: Json) -> tuple[Media, ...]:
-    """What came with a message, described, with the handle it can be fetched by."""
+    """The files of a message, described, each with the handle to fetch it by."""
     photos = children(message, "photo", 100)
     if photos:
         best = photos[-1]  # Telegram lists sizes from small to large
@@ -237,7 +237,7 @@ def own_command(words: str, username: str) -> str:
 
 
 def addressed(message: Json, me: int, username: str) -> tuple[bool, str | None]:
-    """Whether a message's words mention this bot, and its words without those mentions.
+    """True if a message mentions this bot, and its words without those mentions.
 
     Only Telegram's own entities count: "@name" of exactly this bot, or a link to its id. Words
     that are nothing but the mention stay. The words are None when there are no mentions.
@@ -263,7 +263,7 @@ def addressed(message: Json, me: int, username: str) -> tuple[bool, str | None]:
 
 
 def _key(message: Json) -> str:
-    """Where the words of a message stand."""
+    """The key under which the words of a message stand."""
     return "text" if isinstance(message.get("text"), str) else "caption"
 
 
@@ -272,7 +272,7 @@ def _entities(message: Json, key: str) -> list[Json]:
 
 
 def _span(entity: Json, size: int) -> tuple[int, int] | None:
-    """Where an entity stands in words of so many bytes in UTF-16."""
+    """The span of an entity in words of so many bytes in UTF-16."""
     offset, length = integer(entity, "offset"), integer(entity, "length")
     if offset is None or length is None or offset < 0 or length <= 0:
         return None
@@ -281,7 +281,7 @@ def _span(entity: Json, size: int) -> tuple[int, int] | None:
 
 
 def _links(message: Json, key: str) -> list[tuple[int, int, str]]:
-    """Where words stand behind which there is an address, and that."""
+    """The spans of linked words, with the address of each."""
     found = [
         (*span, label(text(entity, "url"), MAX_ADDRESS))
         for entity in _entities(message, key)
@@ -307,7 +307,7 @@ def _linked(raw: bytes, begin: int, end: int, links: list[tuple[int, int, str]])
 
 
 def _own(entity: Json, raw: bytes, me: int, username: str) -> tuple[int, int] | None:
-    """Where in `raw` an entity mentions this bot, in bytes; None when it does not."""
+    """The span in `raw`, in bytes, where an entity mentions this bot; None if it does not."""
     span = _span(entity, len(raw))
     if span is None:
         return None
@@ -324,7 +324,7 @@ def _own(entity: Json, raw: bytes, me: int, username: str) -> tuple[int, int] | 
 
 
 def _without_gaps(parts: list[str]) -> str:
-    """What stood around mentions, put together; whoever is spoken to first leaves no comma."""
+    """The text around mentions, joined; a name that came first leaves no comma."""
     words = parts[0]
     for part in parts[1:]:
         if not words.strip():

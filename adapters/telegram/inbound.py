@@ -97,7 +97,7 @@ class Press:
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """What somebody changed of their reactions below one message."""
+    """The change of somebody's reactions to one message."""
 
     chat: str
     changes: tuple[Reaction, ...]
@@ -107,7 +107,7 @@ Reading = Inbound | Moved | Membership | Reactions | Ignored
 
 
 def pressable(command: str) -> bool:
-    """Whether a button can carry this command there and back."""
+    """True if a button can carry this command there and back."""
     size = len(command.encode("utf-8", "surrogatepass"))
     return command.startswith("/") and size <= MAX_PRESS and command.isprintable()
 
@@ -156,7 +156,7 @@ def normalise(update: object, account: str, me: Identity, now: int = 0) -> Readi
 
 
 def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
-    """What a person pressed, as if they had typed it.
+    """A person's press, as if they had typed it.
 
     The message below which the button stands may be too old for Telegram to tell more of it than
     its number and its chat.
@@ -194,7 +194,7 @@ def _press(query: Json, account: str, me: Identity, now: int) -> Reading:
 
 
 def _reactions(change: Json, account: str, me: Identity) -> Reading:
-    """What somebody added and took away; the topic is not told."""
+    """The reactions that somebody added and took away; the topic is not given."""
     chat, sender = child(change, "chat"), child(change, "user") or child(change, "actor_chat")
     here, number, who = integer(chat, "id"), integer(change, "message_id"), integer(sender, "id")
     if here is None or number is None or who is None:
@@ -297,7 +297,7 @@ class _Sender:
 
 
 def _sender(message: Json, chat: Json, kind: ChatType) -> _Sender | None:
-    """Who said it: a person, or the chat in whose name it was said.
+    """The sender: a person, or the chat in whose name it was said.
 
     Behind an anonymous admin, a channel's post and somebody who writes as their channel stands no
     person Telegram would tell: what it gives as "from" then is the same for everybody.
@@ -347,7 +347,7 @@ def _kind(chat: Json) -> ChatType:
 
 
 def _topic(message: Json) -> str:
-    """What the topic is called; its first-level messages point at its start, which says so."""
+    """The name of the topic; its first-level messages point at its start, which has it."""
     return label(text(child(child(message, "reply_to_message"), "forum_topic_created"), "name"))
 
 

@@ -37,7 +37,7 @@ def chat_id(chat: str) -> int | str:
 
 
 def place_of(address: Address, answered: str = "") -> Json:
-    """Where a message goes, and the id of the one it answers.
+    """The address of a message, and the id of the one it answers.
 
     A forum's general topic is the one that is not named.
     """

@@ -129,7 +129,7 @@ class Mark:
 
 
 def parse(markdown: str) -> tuple[str, list[Mark]]:
-    """What a Markdown text shows, and the marks on it in order, outer ones first."""
+    """The visible text of Markdown, and the marks on it in order, outer ones first."""
     text = markdown.strip()
     if not text.isascii():
         text = _SURROGATE.sub("\ufffd", text)  # half a character cannot be sent
@@ -269,7 +269,7 @@ class _Writer:
             mark.stop = self._length
 
     def _shared(self, tags: tuple[Tag, ...]) -> int:
-        """How many of these tags the last part stands in, from the outside."""
+        """The number of these tags that the last part stands in, from the outside."""
         pairs = zip(self._around, tags, strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0].tag == pair[1], pairs))
 

@@ -49,7 +49,7 @@ _log = structlog.get_logger()
 
 
 class Allowance:
-    """How often groups may be written to, so that Telegram never has to refuse."""
+    """A pace for writing to groups at which Telegram never has to refuse."""
 
     def __init__(self, most: int = MOST_A_MINUTE, period: float = MINUTE) -> None:
         self._most = most

@@ -59,7 +59,7 @@ class Presses:
         self._open = 0
 
     def repeated(self, press: Press) -> bool:
-        """Whether the buttons of this message were pressed before and are just being removed."""
+        """True if the buttons of this message were pressed before and are just being removed."""
         return self._pressed.get((press.chat, press.message), press.query) != press.query
 
     def answer(self, press: Press) -> None:
@@ -109,14 +109,14 @@ Pending = intake.Pending[Press | Moved | Reactions]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of a batch: the first update Telegram has to keep, and how long some are held."""
+    """The result of a batch: the first update Telegram has to keep, and how long some are held."""
 
     offset: int
     wait: float = 0.0  # seconds until what is held may be whole; 0 when nothing is
 
 
 class Updates:
-    """What one account does with the updates it gets."""
+    """Handles the updates that one account gets."""
 
     def __init__(
         self, supervisor: Supervisor, *, me: Identity, sender: Sender, patience: Patience

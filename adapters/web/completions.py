@@ -384,7 +384,7 @@ class Completions:
 
 
 def told(piece: Piece) -> Json:
-    """What there is to know of a message in the conversation of a program."""
+    """The state of a message in the conversation of a program."""
     asks = any(button.command.startswith("/allow ") for button in piece.buttons)
     return {
         "thread": piece.address.thread,
@@ -401,7 +401,7 @@ def _late() -> Refused:
 
 
 async def _answer_in(engine: Engine, address: Address, message_id: str) -> str:
-    """What a message was answered, as the history has it."""
+    """The answer to a message, as the history has it."""
     lines = await engine.history(address, HISTORY)
     at = next((n for n, line in enumerate(lines) if line.id == message_id), len(lines))
     return next((line.text for line in lines[at + 1 :] if line.role == "bot"), "")

@@ -1,4 +1,4 @@
-"""What stands below a message on the page: buttons, pictures, files.
+"""Extras below a message on the page: buttons, pictures, files.
 
 Pictures travel inside the frames as data addresses, so there is no further address to guard and
 nothing for a browser to keep. Only what every browser draws without running anything is shown; the
@@ -53,7 +53,7 @@ def without_data(extras: Fields) -> Fields:
 
 
 class Shelf:
-    """What came with the newest messages, for pages that are loaded again.
+    """Extras of the newest messages, for pages that are loaded again.
 
     The transcript holds words only; once the process ends, so do pictures and unpressed buttons.
     """
@@ -76,7 +76,7 @@ class Shelf:
             self._chars -= size(self._kept.pop(message_id, NOTHING))
 
     def of(self, message_id: str) -> Fields:
-        """What came with a message, as far as it is remembered."""
+        """The extras of a message, as far as they are remembered."""
         return self._kept.get(message_id, NOTHING)
 
 
@@ -93,5 +93,5 @@ def _described(file: Attachment, *, with_data: bool) -> dict[str, Any]:
 
 
 def size(extras: Fields) -> int:
-    """How many characters its files come to."""
+    """The size of its files in characters."""
     return sum(len(file["data"]) for file in extras.get("attachments", ()))

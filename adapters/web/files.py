@@ -138,7 +138,7 @@ class FilePages:
 
 
 def address_of(person: str) -> Address:
-    """Where a person's chat is."""
+    """The address of a person's chat."""
     return Address(CHANNEL, DEFAULT_ACCOUNT, person)
 
 

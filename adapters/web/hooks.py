@@ -23,7 +23,7 @@ _FIELD = re.compile(r"\{([\w.-]{1,100})\}")
 
 
 def event(hook: Visitor, headers: Mapping[str, str], body: bytes, now: int) -> Inbound:
-    """What a program reports, as a message; `now` is in ms since the epoch."""
+    """An event of a program as a message; `now` is in ms since the epoch."""
     address = address_of(hook.name)
     delivery = next(filter(None, (headers.get(each, "") for each in DELIVERIES)), "")
     name = hashlib.sha256(delivery.encode()).hexdigest()[:24] if delivery else secrets.token_hex(12)

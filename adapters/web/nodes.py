@@ -1,4 +1,4 @@
-"""What the pages of one node tell those of the others, where many nodes run.
+"""News between the pages of several nodes.
 
 A page is open on whichever node a proxy chose, while replies are sent by one. What a node misses
 stands in the history, which every page gets when it comes back.
@@ -40,7 +40,7 @@ class OtherNodes:
             await self.engine.broadcast(CHANNEL, f"{self._name} {body}", stored=stored)
 
     def heard(self, body: str) -> Json:
-        """What another node told; nothing when it was this one."""
+        """The news of another node; none if it was this one."""
         name, _, said = body.partition(" ")
         return {} if name == self._name else mapping(parse_json(said))
 
@@ -64,7 +64,7 @@ class ToldDrafts(Drafts[str]):
 
 
 class ToldThoughts(ToldDrafts):
-    """What models think here, as other nodes hear of it; its place is the draft it leads to."""
+    """A thought of a model here, for other nodes; its place is the draft it leads to."""
 
     async def put(self, draft: Draft[str]) -> float:
         """Tell of a thought as far as it has come; see `Drafts.put`."""

@@ -239,7 +239,7 @@ class PersonPages:
         self._broadcast(lambda _as_html: _activity_frame(activity), draft=newest)
 
     def _taken(self, draft_id: str) -> list[Json]:
-        """What was done on the way to a reply that is there now; no page is told that again."""
+        """Forget the activities of a reply that is there now; no page is told them again."""
         self._over[draft_id] = None
         steps = self._steps.pop(draft_id, {})
         for activity in tuple(self._doing.values()):

@@ -1,4 +1,4 @@
-"""What the page and the server say to each other: JSON text frames over one WebSocket.
+"""The protocol of page and server: JSON text frames over one WebSocket.
 
 From the page: `hello` first (`version`, `locale`, `format`, `zone`), then `send` (`id`, `text`,
 `locale`, `files` by the ids they were brought under, and `replaces`, the id of a message whose
@@ -84,7 +84,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What else a client wants, about the message with an `id`; of "older" it is a place.
+    """Another request of a client, about the message with an `id`; of "older" it is a place.
 
     "models" asks which models there are, "older" for the lines before a place. A message was "seen"
     on a page, is to be taken back before it is answered ("withdraw"), or is the version of a turn
@@ -140,7 +140,7 @@ def parse_frame(raw: str) -> Send | Wish:
 
 
 def _wish(frame: Mapping[str, object]) -> Wish:
-    """What else a client wants; see `parse_frame`."""
+    """Another request of a client; see `parse_frame`."""
     kind = cast("Literal['models', 'older', 'seen', 'withdraw', 'switch']", frame["type"])
     if kind == "models":
         return Wish(kind)

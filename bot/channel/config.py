@@ -127,7 +127,7 @@ class ChannelScope(Section):
 
 
 class InChat(Protocol):
-    """Where something was said: what the configuration of a room is found by.
+    """A place that the configuration of a room is found by.
 
     `parent` is the chat a thread hangs below and `server` the place all of them belong to.
     """

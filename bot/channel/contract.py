@@ -26,7 +26,7 @@ PAGE_OWNER = "owner"  # what whoever owns the bot is called in its page, as othe
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where messages of one chat go; sends to one address keep their order."""
+    """The address of a chat; sends to one address keep their order."""
 
     channel: str
     account: str
@@ -194,12 +194,12 @@ class Inbound:
 
     @property
     def to_answer(self) -> str:
-        """What a reply refers to: where several people talk it says whom it answers."""
+        """The message a reply refers to: where several people talk it says whom it answers."""
         return self.message_id if self.chat_type != "direct" else ""
 
     @property
     def asker(self) -> str:
-        """Whose turn to be answered this is, where several people talk; else nobody's."""
+        """The person whose turn to be answered this is, where several people talk; else nobody."""
         return self.sender if self.chat_type != "direct" else ""
 
 
@@ -507,7 +507,7 @@ class Engine(Protocol):
         ...
 
     async def models(self, address: Address, sender: str) -> ModelChoice:
-        """Which model answers a person in a direct chat, and which ones `/model` would take there.
+        """The model that answers a person in a direct chat, and those `/model` would take there.
 
         Raises:
             StorageError: it cannot be read.

@@ -1,4 +1,4 @@
-"""Which nodes there are, what each does, and what waits, as their database knows it. Only reads."""
+"""A census of the nodes: what each does, and what waits, as the database knows it. Only reads."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TEXTS = "SELECT count(*) FROM outbox WHERE state = 'waiting'"
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node tells of itself with each sign of life, in ms.
+    """Facts that a node reports with each sign of life, in ms.
 
     Attributes:
         clock_ahead: by how much the database's clock is ahead of the node's own.
@@ -129,7 +129,7 @@ def take(tx: Transaction) -> Census:
 
 
 def waiting(row: Row) -> tuple[int, int]:
-    """What `JOBS` answers: how many turns wait, and for how long the first one has, in ms."""
+    """The result of `JOBS`: how many turns wait, and for how long the first one has, in ms."""
     jobs, oldest = row
     return int(jobs), max(0, int(oldest))
 
@@ -152,7 +152,7 @@ def differing(found: Census, within: float) -> tuple[str, ...]:
 
 
 def alive(tx: Transaction, within: float) -> int:
-    """How many nodes gave a sign of life within so many seconds; none where none ever ran."""
+    """The number of nodes with a sign of life within so many seconds; 0 if none ever ran."""
     if not scalar(tx, "SELECT to_regclass('nodes') IS NOT NULL"):
         return 0
     late = "beat_at > clock_timestamp() - make_interval(secs => ?)"

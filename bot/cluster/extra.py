@@ -1,4 +1,4 @@
-"""What talks to a PostgreSQL is an extra: whether it is here, and the command line as its guest."""
+"""The extra that talks to a PostgreSQL: if it is here, and the command line as its guest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def needing_extra() -> Generator[None]:
 
 @asynccontextmanager
 async def visiting(config: Config, *, migrates: bool = False) -> AsyncGenerator[Shared | None]:
-    """What the command line stands on beside nodes that may run; None without a database URL.
+    """The backend of the command line beside nodes that may run; None without a database URL.
 
     Raises:
         StorageNotMade: the tables are missing or older, and it was not to migrate them.

@@ -151,7 +151,7 @@ class Node:
         return self._own_clock() + self._ahead
 
     def standing(self) -> Standing:
-        """How this node stands among all, as it last looked."""
+        """The standing of this node among all, as it last looked."""
         return Standing(
             nodes=self._nodes,
             is_registered=time.monotonic() < self._sure_until,

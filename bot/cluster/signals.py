@@ -1,4 +1,4 @@
-"""What a node's transactions tell the others: events and work, with one NOTIFY for all of them."""
+"""Signals of a node's transactions to the others: events and work, in one NOTIFY."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Owns = Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """What a NOTIFY says: who told, the ids of its events, and whether there is work."""
+    """The content of a NOTIFY: the sender, the ids of its events, and if there is work."""
 
     node: str
     first: int = 0

@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What one node sees of the others, and of their work.
+    """One node's view of the others, and of their work.
 
     Attributes:
         gone: nodes that gave no sign of life for too long.
@@ -69,7 +69,7 @@ async def look(
 
 
 def application(node: str) -> str:
-    """What the server calls the connections of a node; it keeps 63 bytes of it."""
+    """The application name of a node's connections; the server keeps 63 bytes of it."""
     return f"confidant {node}"[:63]
 
 

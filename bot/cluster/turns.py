@@ -73,7 +73,7 @@ class Turns:
         logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
     def fence_of(self, key: str) -> Fence:
-        """What a lane writes is written behind this."""
+        """The fence behind which a lane writes."""
         return Fence(census.lane(key), self._epochs.get(key, 0))
 
     def start(self, run_lane: RunLane) -> None:

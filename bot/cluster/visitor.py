@@ -44,7 +44,7 @@ class Visitor:
         return False
 
     def fence(self, name: str) -> Fence | None:
-        """What it writes is never taken over."""
+        """No fence: what it writes is never taken over."""
         return None
 
     def own_fence(self) -> Fence | None:

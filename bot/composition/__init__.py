@@ -1,1 +1,1 @@
-"""What `bot.app` starts and stops, put together: the engine and the page, each a straight list."""
+"""Builders of what `bot.app` starts and stops: the engine and the page, each a straight list."""

@@ -40,7 +40,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What the program stands on.
+    """The foundation of the program.
 
     Attributes:
         database: where everything said is.
@@ -154,7 +154,7 @@ async def _shared(config: Config, url: str, clock: Clock, stack: AsyncExitStack)
 
 @dataclass(slots=True)
 class PageAddress:
-    """Where the page is served. `port` is 0 while it is not."""
+    """The address of the page. `port` is 0 while it is not served."""
 
     port: int = 0
 

@@ -115,7 +115,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """What conversations and notes need beside replies."""
+    """The services that conversations and notes need beside replies."""
 
     live: LiveSigns
     running: RunningTurns
@@ -131,7 +131,7 @@ class Maintenance:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """What answers messages, and sends what is due."""
+    """The services that answer messages, and send what is due."""
 
     gateway: Gateway
     lanes: Lanes
@@ -311,7 +311,7 @@ def _commands(
     choices: ModelChoices,
     stops: TurnStops,
 ) -> tuple[object, ...]:
-    """What carries out commands."""
+    """Build the service that carries out commands."""
     info = InfoCommands(
         models=agent.models,
         context=context,
@@ -411,7 +411,7 @@ def _turn_runner(
 
 
 async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
-    """How much models take at once, with what was learned before."""
+    """The capacities of models, with what was learned before."""
     tokenizer = core.settings.now.context.tokenizer
     counter = await asyncio.to_thread(budget.counter, tokenizer)
     if tokenizer == "tiktoken" and counter.name == budget.ESTIMATE:

@@ -381,7 +381,7 @@ def message_of(entry: Entry) -> Message:
 
 
 def origins_of(content: Iterable[Mapping[str, Any]]) -> frozenset[Whose]:
-    """Whose words an entry's content holds; a summary's too."""
+    """The origins of the words in an entry, a summary's too."""
     found: set[Whose] = set()
     for data in content:
         block = from_json(data)

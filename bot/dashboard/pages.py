@@ -304,7 +304,7 @@ class Visit:
 
     @cached_property
     def memories(self) -> Mapping[str, str]:
-        """What the agents are called whose memories they may look at, by name; the page's first."""
+        """The agents whose memories they may look at, by name; the page's own first."""
         found = self._chat_with("").memories
         policy = self.request.app[RESOLVER].policy
         called = {each: policy.of_agent(each).agent.name for each in found}

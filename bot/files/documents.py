@@ -26,7 +26,7 @@ _HTML_STARTS = (b"<!doctype html", b"<html", b"\xef\xbb\xbf<!doctype html", b"\x
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """What was read; `reading.Document` says what that is."""
+    """The text that was read; see `reading.Document`."""
 
     text: str
     unit: str = ""
@@ -57,7 +57,7 @@ def collected(
     seconds: float = SECONDS,
     now: Callable[[], float] = time.process_time,
 ) -> Extract:
-    """What a reader finds, until it is too much or takes too long.
+    """The findings of a reader, until they are too much or take too long.
 
     Raises:
         Unreadable: it found no text.
@@ -90,7 +90,7 @@ def collected(
 
 
 def _reader(data: bytes, content_type: str, name: str, url: str) -> Iterator[str | Mark]:
-    """What reads a file. Libraries are loaded only for what needs them."""
+    """The reader of a file. Libraries are loaded only for the files that need them."""
     if b"%PDF-" in data[:1024]:
         from bot.files import pdf  # noqa: PLC0415
 

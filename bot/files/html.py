@@ -155,7 +155,7 @@ def read_webpage(page: str, url: str) -> Iterator[str]:
 
 
 def _own_words(page: str, url: str) -> str:
-    """What the page is about, as Markdown; empty where that cannot be told."""
+    """The main part of the page as Markdown; empty if it cannot be told."""
     from trafilatura import extract  # noqa: PLC0415 - loaded with the first page
 
     try:

@@ -191,7 +191,7 @@ class _Parts:
         return next((target for _, each, target in self._relations(part) if each == kind), "")
 
     def _relations(self, part: str) -> Iterator[tuple[str, str, str]]:
-        """What a part refers to within the archive: the id, the kind and the name of each."""
+        """The references of a part within the archive: the id, the kind and the name of each."""
         folder, name = posixpath.split(part)
         for each in self._elements(posixpath.join(folder, "_rels", f"{name}.rels"), "Relationship"):
             if _value(each, "TargetMode") != "External":

@@ -47,7 +47,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What opening files may take."""
+    """The limits for opening files."""
 
     megabytes: int = 512  # of address space; 16 million pixels of any format take 330
     seconds: int = 12  # of a processor for one file, and …
@@ -91,7 +91,7 @@ class Opener:
         self._deadly: set[str] | None = None  # the marks of what ended a process
 
     async def ask(self, person: str, head: Head, data: bytes) -> tuple[Head, bytes]:
-        """What the program answers for a person's file, once it is its turn.
+        """The program's answer for a person's file, once it is its turn.
 
         Raises:
             Unreadable: it cannot be opened; the reason says why.
@@ -194,7 +194,7 @@ class _Program:
         self._process: Process | None = None
 
     async def ask(self, head: Head, data: bytes) -> tuple[Head, bytes]:
-        """What becomes of a file.
+        """The program's answer for a file.
 
         Raises:
             Unreadable: it ended the process, or had to be ended with it.
@@ -329,7 +329,7 @@ _CHARSET = re.compile(
 
 
 def charset_of(data: bytes, content_type: str) -> str:
-    """How a text says that it is written: beside it, or in its head as HTML and XML do."""
+    """The charset that a text declares: beside it, or in its head as HTML and XML do."""
     found = _CHARSET.search(content_type.encode()) or _CHARSET.search(data[:1024])
     return found[1].decode() if found is not None else ""
 

@@ -12,7 +12,7 @@ from bot.files.sandbox import Head, Unreadable
 
 
 def answer(head: Head, data: bytes) -> tuple[Head, bytes]:
-    """What became of a file: what was asked for, or the reason why not."""
+    """The answer for a file: what was asked for, or the reason why not."""
     try:
         if head["task"] == "picture":
             return {}, pictures.jpeg(data)

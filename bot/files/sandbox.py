@@ -1,4 +1,4 @@
-"""What the bot and a program that opens files say to each other, and how that program is bounded.
+"""The protocol of the bot and a program that opens files, and the limits of that program.
 
 Both sides send frames: two lengths, a head in JSON, a body in bytes. The program answers each frame
 with one, and ends with its input.

@@ -78,7 +78,7 @@ class Admission:
     # --- when a message comes ---------------------------------------------------------------------
 
     async def enter(self, inbound: Inbound) -> Entered | None:
-        """What is for the bot; None for everything else.
+        """Let a message in that is for the bot; None for everything else.
 
         In a room, what was said before it goes along.
 

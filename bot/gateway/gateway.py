@@ -355,7 +355,7 @@ class Gateway:
         return menu(locale)
 
     async def models(self, address: Address, sender: str) -> ModelChoice:
-        """Which model answers a person in a direct chat, and which others they may choose."""
+        """The model that answers a person in a direct chat, and the others they may choose."""
         return await self._choices.at(address, sender)
 
     def report(self, channel: str, account: str, health: Health, detail: str = "") -> None:

@@ -74,7 +74,7 @@ def _places() -> Mapping[str, int]:
 
 
 def place_of(key: str) -> int:
-    """Where a key stands in the catalog, which is the order of menus.
+    """The position of a key in the catalog, which is the order of menus.
 
     Raises:
         KeyError: no such key: a mistake in the program, found by its tests.

@@ -93,7 +93,7 @@ class Permission:
 
 @dataclass(frozen=True, slots=True)
 class ToolRights:
-    """Which tools one person may use in one place.
+    """The tools that one person may use in one place.
 
     `rules` are those that are about them and the place, with their numbers; `is_private` says that
     it is a direct chat of the owner's. By itself it gives the built-in tools and nothing else.

@@ -32,7 +32,7 @@ from bot.identity.view import MemoryView, Subject, agent_for, may_bind, permits,
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Whose conversation something belongs to, where it takes place, and what is allowed there.
+    """A conversation: whose it is, where it takes place, and what is allowed there.
 
     `place` has the session key, `address` is where an answer goes, and `is_direct` says that nobody
     else reads it. `seat` is the one the sender counts as, `person` their canonical identity, also

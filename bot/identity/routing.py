@@ -1,4 +1,4 @@
-"""Which conversation a message belongs to: session keys and identity links. Pure.
+"""Routing of a message to its conversation: session keys and identity links. Pure.
 
 Keys are lower-case and made of parts joined by ":". Two different chats or people never get the
 same key: a ":" inside an id is written "%3a", and an id that lower-casing would change keeps a
@@ -89,7 +89,7 @@ ORIGIN: Final = packed("origin", _unpacked, _packed)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Whose conversation it is and where it takes place; what a session key stands for.
+    """A person and a place: what a session key stands for.
 
     `person` is the canonical identity in a direct chat ("ada", "telegram:42"), empty in rooms;
     `sender` is who wrote there.

@@ -50,7 +50,7 @@ class MemoryView:
 
     @property
     def begins(self) -> tuple[str, ...]:
-        """What the keys of the direct conversations it may search begin with."""
+        """The prefixes of the keys of direct conversations that it may search."""
         return tuple(f"agent:{agent}:" for agent in self.agents)
 
     @property

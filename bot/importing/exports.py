@@ -262,7 +262,7 @@ def look(path: Path, source: Source | None = None, me: str = "", zone: tzinfo = 
 
 
 def _source(path: Path, members: Sequence[str]) -> Source | None:
-    """Which program the first object is of that is of a known kind."""
+    """The program that the first object of a known kind comes from."""
     if members[0].lower().endswith(layout.SUFFIX):
         return "markdown"
     with _opener(path) as opened:

@@ -1,4 +1,4 @@
-"""Which addresses may be opened, as a page can ask for any, and through which proxy. Pure.
+"""Addresses that may be opened, as a page can ask for any, and proxies. Pure.
 
 An address passes twice: as it is written (`Guard.url`), and each address its host turns out to have
 (`Guard.may_connect`). Both hold again for every redirect.

@@ -296,7 +296,7 @@ def _login(proxy: Proxy) -> dict[str, str]:
 
 
 def trusted() -> ssl.SSLContext | bool:
-    """Whose certificates are believed: the system's, which Python does not find on macOS."""
+    """The trusted certificates: the system's, which Python does not find on macOS."""
     if sys.platform != "darwin":
         return True
     import truststore  # noqa: PLC0415 - not on every system

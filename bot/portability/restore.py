@@ -131,7 +131,7 @@ class Staging:
             ) from exc
 
     def _plan(self, now: int) -> dict[str, object]:
-        """Which names change: pairs of the old one and the new one, in order."""
+        """The names that change: pairs of the old one and the new one, in order."""
         moment = f"{datetime.fromtimestamp(now / 1000, UTC):%Y%m%d-%H%M%S}"
         aside = files.free_name(self.folder / f"{ASIDE}{moment}")
         moved = [(path, aside / path.relative_to(self.folder)) for path in parts(self.folder)]

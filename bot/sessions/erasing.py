@@ -131,7 +131,7 @@ def _tables(*, on_server: bool) -> list[Table]:
 
 
 def belonging_conditions(found: Belongings, *, on_server: bool = False) -> dict[str, Condition]:
-    """Which rows of each table are somebody's; of those that others hang on, last."""
+    """Conditions for somebody's rows of each table; tables that others depend on come last."""
     direct, names = _direct(found.names)
     theirs = f"session_id IN (SELECT id FROM sessions WHERE {direct})"
     person, person_names = within("person", found.names)

@@ -1,1 +1,1 @@
-"""What people say in voice messages, as words: asked of a service, or found out on this machine."""
+"""Speech in voice messages as words, by a service or on this machine."""

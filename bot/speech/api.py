@@ -42,7 +42,7 @@ class Audio:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """What was understood. `is_cut` is True when that is only the beginning.
+    """The words of a recording. `is_cut` is True if they are only the beginning.
 
     Tokens are those a service says it used; 0 where it tells none.
     """
@@ -253,7 +253,7 @@ class SpeechApi:
 
 
 def _transcript(body: bytes) -> Transcript | None:
-    """What an answer says was said; None when it is no such answer."""
+    """The words in an answer; None if it is no such answer."""
     try:
         answer = mapping(parse_json(body))
     except ValueError:

@@ -31,7 +31,7 @@ _OPTIONS = {
 
 
 def answer(head: Head, data: bytes) -> tuple[Head, bytes]:
-    """What was understood of a recording, or the reason why nothing was."""
+    """The words of a recording, or the reason why there are none."""
     try:
         samples, is_cut = decoded(data)
         words, ended = understood(

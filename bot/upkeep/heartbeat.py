@@ -94,11 +94,11 @@ class Heartbeats:
         return chat, words
 
     async def words(self, conversation: Conversation) -> str:
-        """What somebody's file says; empty when there is none, or it holds but headings."""
+        """The text of somebody's file; empty if there is none, or only headings."""
         return (await self._files.heartbeat(conversation.view))[:MOST_CHARACTERS]
 
     async def news(self, repeat: Repeat, conversation: Conversation) -> str:
-        """What is due until the next time, and what the person wrote since the last one."""
+        """The things due until the next time, and what the person wrote since the last one."""
         now = self._core.clock()
         return await self._core.database.read(
             partial(_news, repeat=repeat, here=conversation, now=now)

@@ -1,4 +1,4 @@
-"""Whose notes are kept in order when, and telling them in the morning what was changed.
+"""The nightly tidy-up of everybody's notes, and the report in the morning.
 
 It is night where the person is, and they are told in the direct chat they wrote in last, once, in
 the transaction that notes it. Rooms and what is shared with everyone have nobody to tell, so

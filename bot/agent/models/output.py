@@ -498,7 +498,7 @@ class OutputFilter:
         self._removed = self._removed or not self._begun
 
     def _header(self, inner: str) -> bool:
-        """Whose words follow: the reply, a thought, a call, or others'. False when it is none."""
+        """The speaker of the next words: reply, thought, call, others. False if it is no header."""
         role, _, channel = inner.lower().partition("<|channel|>")
         first, to = (*(channel or role).split(), "")[0], _TO.search(inner)
         if to is not None:

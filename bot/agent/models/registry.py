@@ -518,7 +518,7 @@ def _for_service(request: Request, name: str, own_name: str) -> Request:
 
 
 def _owner(name: str) -> str:
-    """Whose blocks a service understands; the anthropic table's have no name, as ever."""
+    """The owner of the blocks a service understands; those of the anthropic table have no name."""
     service = name.partition("/")[0]
     return "" if service == ANTHROPIC else service
 

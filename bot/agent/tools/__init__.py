@@ -100,7 +100,7 @@ class ToolContext:
 
     @property
     def person(self) -> str:
-        """Whose share of the bot's work this takes."""
+        """The person whose share of the bot's work this takes."""
         return self.target.person if self.target is not None else self.session_id
 
 

@@ -1,4 +1,4 @@
-"""Whose words a conversation holds, whose are about to be kept, and what memory has already. Pure.
+"""Provenance of words: in a conversation, about to be kept, and in memory already. Pure.
 
 It judges from the origins that blocks carry, which adapters and tools gave them, never from how a
 text looks.
@@ -62,7 +62,7 @@ def sources_of(memory: TurnMemory) -> Sources:
 def provenance_of(
     text: str, context: ToolContext, *, untrusted: bool = False, title: str = ""
 ) -> Provenance:
-    """Whose words a text is made of: the person's, somebody else's, or the bot's conclusion.
+    """The origin of a text: the person's words, somebody else's, or the bot's conclusion.
 
     A word of it, or of its `title`, that only somebody else said makes it untrusted; so does
     somebody else's part in sight when the text is not in the person's own words. In a room nobody's

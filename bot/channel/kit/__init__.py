@@ -1,4 +1,4 @@
-"""What every adapter needs, once: an adapter is then its platform's peculiarities and nothing else.
+"""Helpers for adapters, so that an adapter holds only the peculiarities of its platform.
 
 `accounts` is a channel of several accounts, `supervisor` runs one. What comes in: `intake` keeps
 a chat's order, `json_access` reads a platform's JSON, `reassembly` puts together what a platform

@@ -42,7 +42,7 @@ class Account(ABC):
 
     @property
     def link(self) -> str:
-        """How people come to it, as far as it is known; see `Channel.invitation`."""
+        """The link by which people come to it, if it is known; see `Channel.invitation`."""
         return ""
 
     async def start(self) -> None:

@@ -45,7 +45,7 @@ class TooLong(Unreachable):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a platform answered."""
+    """The answer of a platform."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict[str, str])

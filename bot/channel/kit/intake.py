@@ -1,4 +1,4 @@
-"""What an account is brought: parts put together again, in order within a chat.
+"""Incoming messages of an account: parts put together again, in order within a chat.
 
 An album comes as one message a picture, a long paste as one message for each part the app cut it
 into. A platform that keeps what is not acknowledged keeps the parts until the last of them came;

@@ -207,7 +207,7 @@ def mathml(source: str, *, is_block: bool) -> str:
 
 
 def _depth(source: str) -> int:
-    """How deep the braces of a formula nest."""
+    """The depth to which the braces of a formula nest."""
     braces = deepest = 0
     for sign in source:
         braces += (sign in "{[") - (sign in "}]")
@@ -288,7 +288,7 @@ def _render(markdown: str, rich: bool = False) -> str:  # noqa: FBT001, FBT002 -
 
 
 def _framed(found: re.Match[str]) -> str:
-    """What `_FRAMED` finds: a tag that was made safe, for nothing else is one any more."""
+    """The replacement for a match of `_FRAMED`: a safe tag, as nothing else is a tag any more."""
     if box := found["box"]:
         return f'<li class="task">{found["inner"] or ""}{"☐" if box == " " else "☑"} '
     return _FRAMES.get(found[0], '<p class="maths" tabindex="0">')

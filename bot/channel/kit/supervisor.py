@@ -393,7 +393,7 @@ class Supervisor(Lifetime):
                 await self.pause(backoff.next())
 
     async def patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """What the platform answers, asked again until it does.
+        """The answer of the platform, asked again until it comes.
 
         Raises:
             ChannelError: it never will.

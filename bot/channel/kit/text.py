@@ -168,7 +168,7 @@ def closed(markdown: str) -> str:
 
 
 def spans(text: str, limit: int, blocks: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
-    """Where to cut plain text into spans of at most `limit` UTF-16 units in which something shows.
+    """Cut plain text into spans of at most `limit` UTF-16 units in which something shows.
 
     It cuts at a blank line, else a line end, else a space, else anywhere but inside a visible
     character, and before one of the `blocks` that fits half a span and would be cut otherwise.
@@ -288,7 +288,7 @@ def _continues(text: str, at: int) -> bool:
 
 
 def _fence_after(text: str, fence: _Fence | None) -> _Fence | None:
-    """Which fence is open after this text."""
+    """The fence that is open after this text."""
     for line in text.split("\n"):
         match = _FENCE.match(line)
         if match is None:

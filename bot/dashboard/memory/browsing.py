@@ -73,7 +73,7 @@ _DRAWN_HEADING = re.compile(r"<(/?)h[1-6]>")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an entry came from: whose words, since when, and until when it was true.
+    """The source of an entry: whose words, since when, and until when it was true.
 
     `why` says why it was struck out at night: "same" as, or "moved" to, what stands in `path`;
     empty when it is not true any more.

@@ -380,7 +380,7 @@ def base_of(said: str) -> str:
 
 
 async def compared(now: str, then: str) -> Sequence[tuple[str, str]] | None:
-    """What is another line in a text than in the note, each with "+", "-" or " "; None if too long.
+    """The lines in which a text differs from the note, with "+", "-" or " "; None if too long.
 
     "+" is what the text has and the note has not.
     """

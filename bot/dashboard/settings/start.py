@@ -92,7 +92,7 @@ class StartPages(Pages):
         store: TextStore,
         charging: Callable[[Conversation], AbstractAsyncContextManager[Meter]],
     ) -> None:
-        """What is found out about models is kept in the store; whoever tries one is charged."""
+        """Facts found out about models are kept in the store; whoever tries one is charged."""
         self._settings = settings
         self._connections = connections
         self._store = store
@@ -132,7 +132,7 @@ class StartPages(Pages):
         return see(f"{PATH}{'?saved=self' if step == 'self' else ''}#{step}")
 
     async def _told(self, visit: Visit, error: ConfigError, form: Mapping[str, str]) -> list[str]:
-        """What to enter instead in a wrong field of the form; otherwise the problems."""
+        """A hint for a wrong field of the form; otherwise the problems."""
         await asyncio.to_thread(pages.zones)
         keys = (
             error.keys if isinstance(error, Mistakes) and not isinstance(error, Overruled) else ()

@@ -73,7 +73,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the index is made with.
+    """The embedder and the chunks that the index is made with.
 
     It `is_live`, and searches read it, once every note was in it; an index that is begun empty has
     another `id`. `epoch` moves when chunks get vectors later than others after them.
@@ -120,7 +120,7 @@ class Tables(ABC):
         """The rows of one statement."""
 
     def header(self) -> Header | None:
-        """What the index is made with; None while there is no index."""
+        """The index's header; None while there is no index."""
         return header_of(self.run(self.read_header))
 
 

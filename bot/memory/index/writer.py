@@ -162,7 +162,7 @@ class Writer:
         return await self._changed(lambda store: self._run(lambda: work(store, self._cache)))
 
     async def status(self) -> tuple[Counts | None, tuple[str, ...], Building | None]:
-        """What is in the index if it is live, what went wrong, and how far it is."""
+        """The counts of the index if it is live, the problems, and how far it is built."""
 
         def work() -> tuple[Counts | None, Building | None]:
             store = self.rows.known()
