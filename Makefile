@@ -8,8 +8,8 @@ export PYTHONDONTWRITEBYTECODE =
 PYTHON ?=  # empty: scripts/python.sh chooses
 ARGS ?=
 PROOF_TIMES ?=  # empty: make proof runs each long proof once
-# One more than processors, as many tests wait for programs; long proofs not at the very end.
-PYTEST_FLAGS ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist loadfile \
+# Two more than processors, as many tests wait for programs; long proofs not at the very end.
+PYTEST_FLAGS ?= -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2) --dist loadfile \
 	--no-loadscope-reorder
 
 # Relative, so a path with spaces above this folder does no harm.
