@@ -100,6 +100,8 @@ class Turns:
         while not self._stopping:
             try:
                 async with self._app.open_async():
+                    if self._stopping:  # meanwhile: a worker that begins forgets that
+                        return
                     await self._worker.run()
                     backoff.reset()
             except (exceptions.ProcrastinateException, OSError) as error:

@@ -25,7 +25,7 @@ from tests.fakes.pair import pair
 from tests.fakes.postgres import a_database
 from tests.fakes.started import Started, started
 from tests.fakes.tcp_proxy import TcpProxy
-from tests.support import make_config, until
+from tests.support import PATIENCE, make_config, running, until
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -81,7 +81,10 @@ async def test_a_change_counts_on_every_node_also_after_a_start_and_is_taken_bac
             await until(lambda: not two.app.core.resolver.policy.config.session.owner_name)
 
 
-async def test_a_node_that_was_away_hears_of_it_when_it_is_back(tmp_path, postgres_url):
+async def test_a_node_that_was_away_hears_of_it_when_it_is_back(
+    tmp_path, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("bot.cluster.node.LAST_RETRY", 0.2)
     with TcpProxy.before(postgres_url) as proxy:
         async with (
             node(tmp_path / "one", postgres_url) as one,
@@ -290,6 +293,14 @@ async def test_what_one_node_changed_of_a_conversation_the_other_knows(nodes, mo
     first = model.requests[-1].messages
     assert not any("and storks" in message.text for message in first[:-1] if message.role == "user")
     assert nodes.look("SELECT count(*) FROM sessions") == [(2,)]
+
+
+async def test_a_node_that_stops_as_soon_as_it_started_waits_for_nothing(
+    tmp_path, postgres_url, monkeypatch
+):
+    monkeypatch.setattr("bot.cluster.turns.CLOSE_SECONDS", 10 * PATIENCE)
+    async with asyncio.timeout(PATIENCE), running(tmp_path, storage={"url": postgres_url}):
+        pass
 
 
 async def test_the_other_node_goes_on_when_one_stops(nodes):

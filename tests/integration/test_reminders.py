@@ -348,7 +348,10 @@ async def test_it_is_told_in_the_language_of_the_chat(tmp_path, disk):
         await engine.channel.wait_until(lambda _: "快满了" in engine.sent_to("ada")[-1])
 
 
-async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_once(tmp_path):
+async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(housekeeping, "FRESH", 0.0)
     clock, broken = FakeClock(), ModelAuth("key sk-secret is wrong")
     model = ScriptedModel(lambda _: "fine")
     async with owned(tmp_path, clock, model=model) as engine:
@@ -356,7 +359,6 @@ async def test_that_no_reply_comes_about_is_told_once_and_that_they_do_again_onc
 
         async def look() -> list[str]:
             clock.advance(minutes=2)
-            await asyncio.sleep(housekeeping.FRESH)
             before = len(engine.channel.sent)
             if await engine.app.maintenance.urgent.look():
                 await engine.channel.wait_sent(before + 1)

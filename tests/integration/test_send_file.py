@@ -176,7 +176,8 @@ async def test_what_waits_to_be_sent_is_taken_back_when_its_words_are_forgotten(
         assert await database.write(work) == (0, 1)
 
 
-async def test_it_goes_out_once_with_its_reply_after_a_restart(tmp_path):
+async def test_it_goes_out_once_with_its_reply_after_a_restart(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.app.SEND_GRACE", 0.05)
     model = sending({"name": "a.txt", "text": "x"})
     away = channel()
     away.errors += [SendTransient("no network")] * 100

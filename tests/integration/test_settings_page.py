@@ -23,7 +23,6 @@ from bot.dashboard.settings.start import StartPages
 from bot.delivery import outbox
 from bot.doctor.services import examined
 from bot.errors import ConfigError, StorageError
-from bot.housekeeping import FRESH
 from bot.memory.selftest import GROWTH_KEPT, MemoryGrowth
 from bot.sessions import inbox
 from bot.sessions.inbox import Traffic
@@ -703,7 +702,8 @@ async def counted(client: aiohttp.ClientSession, url: str) -> str:
             await pause(0.02)
 
 
-async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_path):
+async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr("bot.housekeeping.FRESH", 0.0)
     clock = FakeClock()
     session = {"reset": {"mode": "none"}}
     async with (
@@ -722,7 +722,6 @@ async def test_it_counts_messages_by_channel_and_day_and_says_what_waits(tmp_pat
         async with client.get(url) as second:
             again = await second.text()
         engine.app.maintenance.health.held = lambda: 7.4
-        await asyncio.sleep(FRESH)
         async with client.get(url, headers={"Accept-Language": "zh"}) as answer:
             chinese = await answer.text()
         clock.advance(days=DAYS + 1)

@@ -338,7 +338,7 @@ async def test_an_account_that_stops_while_it_is_lost_does_not_come_back(
 
 
 async def test_a_work_of_one_node_is_begun_anew_and_ends_nothing_else(
-    engine, supervisor, monkeypatch
+    engine, monkeypatch, supervisor
 ) -> None:
     monkeypatch.setattr("bot.channel.kit.supervisor.ELSEWHERE_AFTER", 0.0)
     monkeypatch.setattr("bot.channel.kit.supervisor.GRACE", 0.001)
