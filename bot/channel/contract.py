@@ -1,5 +1,7 @@
 """The contract of a channel: the values that go back and forth, and what each asks of the other."""
 
+# ruff: noqa: B027 - what a channel does not define does nothing
+
 from __future__ import annotations
 
 import asyncio
@@ -414,9 +416,6 @@ class Health(StrEnum):
     UP = "up"
     DEGRADED = "degraded"
     DOWN = "down"
-
-
-# ruff: noqa: B027 - what a channel does not define does nothing
 
 
 # --- what each asks of the other ------------------------------------------------------------------

@@ -128,14 +128,12 @@ def _number_zh(run: str) -> int:
     return total + section + digit * (last // 10 if follows else 1)
 
 
+# --- sentences ------------------------------------------------------------------------------------
+
 # The phrases by which people ask to have something kept or not, as patterns, from `phrases.toml`.
 #
 # They are compiled when they are first asked for, which takes half a second: not on the event
 # loop.
-
-
-# --- sentences ------------------------------------------------------------------------------------
-
 
 OPENINGS: Final = 8  # words before a wish
 

@@ -26,7 +26,7 @@ _HTML_STARTS = (b"<!doctype html", b"<html", b"\xef\xbb\xbf<!doctype html", b"\x
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """The text that was read; see `reading.Document`."""
+    """The text that was read; see `opener.Document`."""
 
     text: str
     unit: str = ""

@@ -274,14 +274,10 @@ def _by_code(codes: Sequence[str]) -> tuple[str, int]:
     return next(((row.cause, 0) for row in rows), ("", 0))
 
 
-# What the configuration adds to the body of a request, and what of it a service refuses. Pure.
-#
-# How a model is told to think more, less or not at all differs by vendor; the tables here are
-# theirs.
-
-
 # --- what a model can do --------------------------------------------------------------------------
 
+# What the configuration adds to the body of a request, and what of it a service refuses. How a
+# model is told to think more, less or not at all differs by vendor; the tables here are theirs.
 
 Json = dict[str, Any]
 Way = Literal["effort", "type", "type and effort", "enable", "template", "reasoning"]
