@@ -7,6 +7,7 @@ its folder, variables, files and signals; `module(name)` one that behaves like `
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -69,7 +70,7 @@ def argv() -> tuple[str, ...]:
     )
     assert forks.stdout is not None
     assert forks.stdout.readline() == b"ready\n"
-    _kept.append(forks)
+    atexit.register(_end, forks)
     return (sys.executable, "-I", "-S", "-c", _CLIENT, str(path))
 
 
@@ -78,7 +79,9 @@ def module(name: str) -> tuple[str, ...]:
     return (*argv(), "-m", name)
 
 
-_kept: list[subprocess.Popen[bytes]] = []  # it ends when this process does
+def _end(forks: subprocess.Popen[bytes]) -> None:
+    with forks:  # which closes its input, and waits
+        pass
 
 
 def _program(wish: Mapping[str, object], files: Sequence[int]) -> None:
