@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench.bots import ROOT
 from bench.chinese import OTHER_WORDS, SAME_WORDS
-from bot.context import budget
-from bot.context.budget import Calibration
+from bot.context import tokens
+from bot.context.tokens import Calibration
 
 PASSAGE = 1_200  # characters, of an alphabetic script
 MODEL = "any"
@@ -40,7 +40,7 @@ def passages(text: str) -> Iterator[str]:
     found: list[str] = []
     for line in text.splitlines(keepends=True):
         found.append(line)
-        if budget.weight("".join(found)) >= PASSAGE:
+        if tokens.weight("".join(found)) >= PASSAGE:
             yield "".join(found)
             found = []
 
@@ -59,15 +59,15 @@ def corpora() -> Mapping[str, list[str]]:
     }
 
 
-def learned(texts: Sequence[str], count: budget.TokenCounter) -> Calibration:
+def learned(texts: Sequence[str], count: tokens.TokenCounter) -> Calibration:
     """What a calibration knows after requests with these texts."""
     calibration = Calibration()
     for text in list(texts) * REPEATED:
-        calibration = calibration.learn(MODEL, budget.estimate(text), count(text))
+        calibration = calibration.learn(MODEL, tokens.estimate(text), count(text))
     return calibration
 
 
-def errors(texts: Sequence[str], guessed: Sequence[float], count: budget.TokenCounter) -> str:
+def errors(texts: Sequence[str], guessed: Sequence[float], count: tokens.TokenCounter) -> str:
     """The mean error of a guess for each text, and the error of all of them together."""
     counted = [count(text) for text in texts]
     mean = statistics.mean(abs(g - c) / c for g, c in zip(guessed, counted, strict=True))
@@ -76,8 +76,8 @@ def errors(texts: Sequence[str], guessed: Sequence[float], count: budget.TokenCo
 
 def main() -> int:
     """Measure and print."""
-    count = budget.counter()
-    if count.name == budget.ESTIMATE:
+    count = tokens.counter()
+    if count.name == tokens.ESTIMATE:
         print("tiktoken's ranks are not here, so there is nothing to compare the estimate with:")
         print("set TIKTOKEN_CACHE_DIR to a folder that has them.")
         return 0
@@ -88,7 +88,7 @@ def main() -> int:
     print("|---|---|---:|---:|---:|---:|")
     for kind, texts in kinds.items():
         own, asked = learned(texts[::2], count), texts[1::2]
-        estimates = [budget.estimate(text) for text in asked]
+        estimates = [tokens.estimate(text) for text in asked]
         guesses: Mapping[str, list[float]] = {
             "length ÷ 4": [len(text) / 4 for text in asked],
             "estimate": [float(each) for each in estimates],
@@ -99,7 +99,7 @@ def main() -> int:
                 each * mixed.factor(MODEL) for each in estimates
             ],
         }
-        long = "".join(texts)[: 10 * budget.EXACT]
+        long = "".join(texts)[: 10 * tokens.EXACT]
         share = len(long) / sum(count(text) for text in passages(f"{long}\n"))
         for name, guessed in guesses.items():
             figures = errors(asked, guessed, count)
@@ -108,25 +108,25 @@ def main() -> int:
     return 0
 
 
-def print_long(kinds: Mapping[str, Sequence[str]], count: budget.TokenCounter) -> None:
+def print_long(kinds: Mapping[str, Sequence[str]], count: tokens.TokenCounter) -> None:
     """How far counting by samples is off, and how long it takes."""
     print("\n| long text | characters | error | counted in | estimated in |")
     print("|---|---:|---:|---:|---:|")
     for kind, texts in kinds.items():
         joined = "".join(texts)
-        while len(joined) < 2 * budget.EXACT:
+        while len(joined) < 2 * tokens.EXACT:
             joined += joined
         exact = sum(
-            count(joined[start : start + budget.EXACT])
-            for start in range(0, len(joined), budget.EXACT)
+            count(joined[start : start + tokens.EXACT])
+            for start in range(0, len(joined), tokens.EXACT)
         )
         error = count(joined) / exact - 1
-        took, estimated = _milliseconds(count, joined), _milliseconds(budget.estimate, joined)
+        took, estimated = _milliseconds(count, joined), _milliseconds(tokens.estimate, joined)
         figures = f"{error:+.1%} | {took:.2f} ms | {estimated:.2f} ms"
         print(f"| {kind} | {len(joined)} | {figures} |")
 
 
-def _milliseconds(count: budget.Count, text: str) -> float:
+def _milliseconds(count: tokens.Count, text: str) -> float:
     def once() -> float:
         started = time.perf_counter()
         count(text)

@@ -27,7 +27,7 @@ from bot.memory.memory import INDEX_FOLDER, Memory
 from bot.memory.search import Status
 from bot.metrics import Metrics
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import compactions, inbox, page_logins
+from bot.sessions import compactions, inbox, page_logins, uploads
 from bot.sessions.mirror import Mirror
 from bot.storage import Database, Transaction, backup, backup_state, files, records
 from bot.storage.backup_state import BackupState
@@ -135,7 +135,7 @@ async def _prune(database: Database, clock: Clock) -> None:
     before = clock() - KEPT_MS
     await database.write(lambda tx: (inbox.prune(tx, before), outbox.prune(tx, before)))
     await drop_prefixes(database, before)
-    await database.write(lambda tx: inbox.prune_uploads(tx, clock()))
+    await database.write(lambda tx: uploads.prune(tx, clock()))
     await database.write(lambda tx: (money.prune(tx, clock()), money.prune_notices(tx, clock())))
     await database.write(lambda tx: page_logins.prune(tx, clock()))
 

@@ -27,7 +27,7 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.i18n import language_of, text
 from bot.identity.routing import OWNER
 from bot.memory import uses, versions
-from bot.sessions import compactions, entries, erasing, page_logins, store, tool_calls
+from bot.sessions import approvals, compactions, entries, erasing, page_logins, store
 from bot.sessions.erasing import Removals
 from bot.storage import Transaction, backup, changes, files
 from bot.storage.changes import Change, Part, Position
@@ -385,7 +385,7 @@ def _end(tx: Transaction, later: _Later | None, done: _Done, now: int) -> bool:
         for each in later.removed:
             erased += len(erasing.apply_removals(tx, each, now))
     # What was carried out or ended since is not known, nor what was forgotten in notes.
-    tool_calls.drop_all(tx)
+    approvals.drop_all(tx)
     page_logins.drop_all(tx)
     versions.clear(tx)
     uses.clear(tx)

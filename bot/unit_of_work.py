@@ -27,7 +27,7 @@ from bot.delivery.delivery import Delivery
 from bot.delivery.outbox import Extra
 from bot.errors import StorageError
 from bot.money import BillingAccount, Spent, spent_of
-from bot.sessions import compactions, store
+from bot.sessions import store, unsaved
 from bot.sessions.entries import NewEntry
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.store import Place, Session, StartedBy, TurnCounts
@@ -111,7 +111,7 @@ class UnitOfWork:
     def _leave(self, session: Session) -> None:
         self.ended.append(session)
         if session.turns:
-            compactions.mark(self.tx, session.id, self.now)
+            unsaved.mark(self.tx, session.id, self.now)
 
     def append(
         self, session_id: str, news: Sequence[NewEntry], counted: TurnCounts | None = None

@@ -22,7 +22,7 @@ from bot.agent.tools import Tool
 from bot.app import App, Parts
 from bot.channel import Channel, ChannelConfig, ChannelPlugin, Inbound, Outbound
 from bot.config import Config, ContextConfig, Settings
-from bot.context import budget, quoting
+from bot.context import budget, quoting, tokens
 from bot.context.budget import Window
 from bot.coordination import Alone
 from bot.core import Core
@@ -195,7 +195,7 @@ def limits_of(model: Writer) -> ModelLimits:
     """The limits of a model in a large window."""
     window = Window(200_000, 200_000, "service", capped=False)
     shares = budget.budget(window.tokens, ContextConfig(), 1_000)
-    return ModelLimits(model, "scripted", window, shares, 1.0, budget.estimate)
+    return ModelLimits(model, "scripted", window, shares, 1.0, tokens.estimate)
 
 
 def rendered(messages: Sequence[Message]) -> str:

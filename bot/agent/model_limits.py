@@ -13,8 +13,9 @@ from bot.agent.models import Writer, speed
 from bot.agent.models.registry import Models
 from bot.agent.models.speed import Speed
 from bot.config import AgentConfig, Settings
-from bot.context import budget
-from bot.context.budget import Budget, Calibration, Count, TokenCounter, Window
+from bot.context import budget, tokens
+from bot.context.budget import Budget, Window
+from bot.context.tokens import Calibration, Count, TokenCounter
 from bot.errors import StorageError
 from bot.storage.records import MetaStore
 
@@ -57,7 +58,7 @@ class LimitsResolver:
     ) -> None:
         self._settings = settings
         # How texts are weighed; without an encoding there is nothing but the estimate.
-        self.count: Count = budget.estimate if counter.name == budget.ESTIMATE else counter
+        self.count: Count = tokens.estimate if counter.name == tokens.ESTIMATE else counter
         # What was learned of one way of counting says nothing about another.
         self._kept_under = f"tokens.calibration.{counter.name}"
         self._models = models
@@ -73,7 +74,7 @@ class LimitsResolver:
         """
         for key in (self._kept_under, SPEEDS):
             self._saved[key] = await self._kept.get(key) or EMPTY
-        self._calibration = budget.from_json(self._saved[self._kept_under])
+        self._calibration = tokens.from_json(self._saved[self._kept_under])
         self._models.speeds = speed.from_json(self._saved[SPEEDS])
 
     async def save(self) -> None:

@@ -22,7 +22,7 @@ import structlog
 from bot.agent.tools.search import MAX_QUERY, is_file, may_see, newest, parted, quote
 from bot.clock import to_the_minute
 from bot.config import MemoryConfig, Settings
-from bot.context import budget, sentences, wishes
+from bot.context import sentences, tokens, wishes
 from bot.context.history import origins_of
 from bot.context.quoting import recap
 from bot.errors import ConfidantError
@@ -249,9 +249,9 @@ class Recaller:
         config, share = self._settings.now.memory, shown.window // SHARE
         if shown.texts:
             most = SHORT_TOKENS if shown.short else TOKENS
-            share = min(most, shown.window // SMALL) * budget.CHARACTERS_PER_TOKEN
+            share = min(most, shown.window // SMALL) * tokens.CHARACTERS_PER_TOKEN
         elif shown.short:
-            share = min(share, SHORT_TOKENS * budget.CHARACTERS_PER_TOKEN)
+            share = min(share, SHORT_TOKENS * tokens.CHARACTERS_PER_TOKEN)
         room = min(config.max_injected_chars, share)
         if not view.space or room <= len(OPENING) + len(_CLOSING):
             return None
@@ -544,12 +544,12 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             score -= BY_BOT * find.is_own
             lines.append((score, at, number, line))
     chosen: list[tuple[int, int, str]] = []
-    left = room - budget.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
+    left = room - tokens.weight(f"{head}\n{NOT_INSTRUCTIONS}\n{_CLOSING}")
     told: set[int] = set()
     for _, at, number, line in sorted(lines, key=lambda each: -each[0]):
-        cost = budget.weight(finds[at].dated(line)) + len("> \n")
+        cost = tokens.weight(finds[at].dated(line)) + len("> \n")
         if at not in told:
-            cost += budget.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
+            cost += tokens.weight(" | ".join(finds[at].quote.where)) + len("\n\n[]\n")
         if cost <= left:
             left -= cost
             told.add(at)
@@ -560,7 +560,7 @@ def _lines_of(found: _Found, shown: Shown, room: int) -> Text | None:
             for at, of in groupby(sorted(chosen), key=lambda line: line[0])
         ]
         note = _note(head, newest_first(some))
-        if budget.weight(note.text) <= room:  # where one stands may be told more than once
+        if tokens.weight(note.text) <= room:  # where one stands may be told more than once
             return note
         chosen.pop()
     return _nothing(is_whole=found.is_whole)

@@ -16,16 +16,16 @@ from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec
 from bot.agent.tools.toolbox import SHORT, ToolList
 from bot.agent.turn import TOKENS
-from bot.context import budget, prompt
-from bot.context.budget import Count
+from bot.context import prompt, tokens
 from bot.context.history import History, HistoryMessage, lines_of
+from bot.context.tokens import Count
 from bot.errors import StorageError
 from bot.identity import Conversation
 from bot.identity.view import MemoryView, is_owners_own
 from bot.memory.notes import SpaceFiles
 from bot.memory.uses import Uses
 from bot.messages import Message, Picture
-from bot.sessions import compactions, store, tool_calls
+from bot.sessions import artifacts, compactions, store
 from bot.sessions.compactions import Snapshot
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction
@@ -82,7 +82,7 @@ class SessionCache:
     """
 
     def __init__(
-        self, database: Database, count: Count = budget.estimate, *, is_shared: bool = False
+        self, database: Database, count: Count = tokens.estimate, *, is_shared: bool = False
     ) -> None:
         """With `is_shared`, other nodes change sessions: what is kept is compared with its row."""
         self._is_shared = is_shared
@@ -182,7 +182,7 @@ def _with_pictures(tx: Transaction, lines: list[HistoryMessage]) -> list[History
     refs = [block.ref for block in blocks if isinstance(block, Picture)]
     if not refs:
         return lines
-    data = tool_calls.pictures(tx, refs)
+    data = artifacts.pictures(tx, refs)
     return [replace(line, message=_shown(line.message, data)) for line in lines]
 
 

@@ -19,15 +19,15 @@ from bot.agent.models.speed import time_limit
 from bot.agent.tools import DecidedCall, ToolContext
 from bot.agent.tools.toolbox import Toolbox
 from bot.config import OFFLINE, Thinking
-from bot.context import budget
-from bot.context.budget import Folding
+from bot.context import tokens
 from bot.context.history import message_of, repaired, size_of, storable
+from bot.context.tokens import Folding
 from bot.errors import ModelBadReply, ModelContextFull, ModelError, ModelRefused, ModelTimeout
 from bot.i18n import text
 from bot.memory.notes import Place, listed
 from bot.messages import Asked, Message, Text, ToolResult, ToolUse
 from bot.sessions import store
-from bot.sessions.tool_calls import Question
+from bot.sessions.approvals import Question
 from bot.storage import Transaction
 from bot.unicode import well_formed
 
@@ -104,11 +104,11 @@ class Meter:
             ModelError: the model cannot, refuses, or has no room for it.
         """
         said = (message.text for message in request.messages)
-        sent = budget.estimate(request.system) + sum(map(budget.estimate, said))
+        sent = tokens.estimate(request.system) + sum(map(tokens.estimate, said))
         heard = replace(request, on_usage=self.hear, on_asked=self.asks, tokens=sent)
         reply: Reply | None = None
         written: list[str] = []
-        whole = self.stream(model, heard, lambda: budget.estimate("".join(written)))
+        whole = self.stream(model, heard, lambda: tokens.estimate("".join(written)))
         async with aclosing(whole) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
@@ -538,7 +538,7 @@ class Turn:
         self._model = reply.model or self._model
         self._left_out |= dict.fromkeys(reply.left_out)
         reported, estimated = reply.usage.context_tokens, self._used + thought
-        if not budget.is_plausible(reported, estimated):
+        if not tokens.is_plausible(reported, estimated):
             name = self._model or limits.name
             log.warning("usage.not_believed", model=name, reported=reported, estimated=estimated)
             reported = 0

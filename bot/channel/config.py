@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from bot.channel.contract import DEFAULT_ACCOUNT, Channel
-from bot.net import addresses
+from bot.net import proxy
 
 AccountId = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 
@@ -36,7 +36,7 @@ PROXY_HELP = (
 def _is_proxy(written: SecretStr) -> SecretStr:
     """Refuse what is no proxy; a ValueError that does not repeat it."""
     if written.get_secret_value().strip():
-        addresses.parse(written.get_secret_value())
+        proxy.parse(written.get_secret_value())
     return written
 
 

@@ -30,7 +30,7 @@ from bot.cluster.signals import Hearing, InlineEvent, NodeSignals, Notification
 from bot.coordination import MOST_MENTIONED, Event, Hear, Standing, Topic
 from bot.errors import StorageClosed, StorageError
 from bot.fencing import Fence
-from bot.sessions import compactions, tool_calls
+from bot.sessions import artifacts, compactions
 from bot.storage import Database, months, postgres_link
 from bot.storage.months import Dropped
 from bot.storage.postgres import PostgresDatabase
@@ -465,7 +465,7 @@ class Node:
 #
 # Every node sees to it and the server lets one at a time, in transactions of their own: making
 # and dropping tables is nothing that others should wait or collide for. What the months are, and
-# which may go, is decided by the server and its clock (`bot.storage.postgres_schema`).
+# which may go, is decided by the server and its clock (`bot.storage.months`).
 
 FIRST_SECONDS = 30.0  # a start has better things to do
 ROUND_SECONDS = 3600.0
@@ -546,10 +546,10 @@ class Retention:
             return
         before = months.end_of(last)
         ids, names = await self._database.read(
-            lambda tx: (tool_calls.before(tx, before), compactions.before(tx, before))
+            lambda tx: (artifacts.before(tx, before), compactions.before(tx, before))
         )
         for at in range(0, len(ids), SLICE):
-            await self._database.write(partial(tool_calls.remove, ids=ids[at : at + SLICE]))
+            await self._database.write(partial(artifacts.remove, ids=ids[at : at + SLICE]))
         for at in range(0, len(names), SLICE):
             await self._database.write(partial(compactions.drop_old, names=names[at : at + SLICE]))
         self._cleared = last

@@ -18,7 +18,7 @@ from bot.config import ANTHROPIC, Thinking
 from bot.delivery.outbox import Extra
 from bot.identity import Conversation, ConversationResolver
 from bot.identity.routing import MessageOrigin
-from bot.sessions import browsing, compactions, erasing, store
+from bot.sessions import browsing, compactions, deleting, store
 from bot.sessions.browsing import Listed
 from bot.sessions.store import Session
 from bot.storage import Database, fulltext
@@ -145,7 +145,7 @@ class ConversationCommands:
                 chosen = browsing.earlier(unit.tx, session, 1, id_=call.rest)
             else:
                 chosen = _chosen(found, call.rest)
-            if not chosen and erasing.is_deleted(unit.tx, session.key, call.rest):
+            if not chosen and deleting.is_deleted(unit.tx, session.key, call.rest):
                 if not store.is_untouched(unit.tx, session):
                     unit.start(call.place, by="new", previous=session, model=session.model)
                 begun = Extra(begins=call.inbound.message_id)

@@ -24,9 +24,9 @@ from bot.identity import Conversation, ConversationResolver
 from bot.identity.access import Permission
 from bot.memory.night import record
 from bot.money import Bill, LimitReached, unsummarised
-from bot.sessions import browsing, compactions, store, tool_calls
+from bot.sessions import approvals, browsing, store, unsaved
+from bot.sessions.approvals import Question
 from bot.sessions.store import Session
-from bot.sessions.tool_calls import Question
 from bot.storage import Transaction
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep import active_session, resets
@@ -242,7 +242,7 @@ def last_save(call: Call, unit: UnitOfWork) -> str:
 
 def not_saved(call: Call, unit: UnitOfWork) -> list[str]:
     """Lines about conversations that could not be saved yet, and about a failed night."""
-    found = compactions.failing(unit.tx, browsing.keys_of(unit.tx, call.view))
+    found = unsaved.failing(unit.tx, browsing.keys_of(unit.tx, call.view))
     lines = [told(call.language, *each, call.conversation.zone) for each in found[:MOST_UNSAVED]]
     if call.view.private and (why := record.of_space(unit.tx, call.view.space).why):
         because = call.text(f"unsaved.why.{why}")
@@ -455,7 +455,7 @@ class ApprovalCommands:
             use = call_of(unit.tx, found)
             if use is None:
                 return CommandAnswer(call.text("approval.closed"))
-            tool_calls.answer(unit.tx, found, call.now, is_allowed=is_allowed)
+            approvals.answer(unit.tx, found, call.now, is_allowed=is_allowed)
             said = "allowed" if is_allowed else "denied"
             return CommandAnswer(
                 call.text(f"approval.{said}", tool=use.name),
@@ -467,14 +467,14 @@ class ApprovalCommands:
 
 
 def _question(
-    tx: Transaction, call: Call, session: Session, asker: tool_calls.Asker
+    tx: Transaction, call: Call, session: Session, asker: approvals.Asker
 ) -> Question | str:
     """The question that is being answered, or the key of the reason why there is none."""
     id_ = call.rest.strip().lower()
     if not id_:
-        waiting = tool_calls.open_in(tx, session.id, asker, call.now)
+        waiting = approvals.open_in(tx, session.id, asker, call.now)
         return waiting[0] if len(waiting) == 1 else f"approval.{'which' if waiting else 'none'}"
-    found = tool_calls.of_id(tx, id_)
+    found = approvals.of_id(tx, id_)
     if found is None or found.session_id != session.id:
         return "approval.closed"
     if found.asker != asker:

@@ -19,9 +19,9 @@ from bot.i18n import text
 from bot.identity import Activation, Conversation, Link, Seat
 from bot.identity.access import is_always
 from bot.identity.routing import room_of
-from bot.sessions import page_logins, pairing, rooms, store
+from bot.sessions import links, page_logins, pairing, rooms, store
+from bot.sessions.links import LinkCode
 from bot.sessions.page_logins import LoginLink
-from bot.sessions.pairing import LinkCode
 from bot.sessions.store import Session
 from bot.unit_of_work import UnitOfWork
 
@@ -69,12 +69,12 @@ class LinkCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             for seat in gone:
-                parted = pairing.part(unit.tx, seat)
+                parted = links.part(unit.tx, seat)
                 if parted is not None and seat != call.conversation.origin.seat:
                     words = text(parted.language, "link.ended_here")
                     unit.say(parted.address, words, "notice", language=parted.language)
             words = call.text("link.ended", count=len(gone))
-            return CommandAnswer(words, links=tuple(pairing.everything(unit.tx)))
+            return CommandAnswer(words, links=tuple(links.everything(unit.tx)))
 
         return apply
 
@@ -90,8 +90,8 @@ class LinkCommands:
         joined = call.conversation.joined
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
-            pairing.offer(unit.tx, made, call.now)
-            minutes = pairing.LINK_VALID_MS // 60_000
+            links.offer(unit.tx, made, call.now)
+            minutes = links.VALID_MS // 60_000
             lines = [call.text("link.code", code=made.code, minutes=minutes)]
             if joined:
                 lines += ["", call.text("link.list"), *_listed(call, joined)]
@@ -102,11 +102,11 @@ class LinkCommands:
 
 def _typed(unit: UnitOfWork, call: Call) -> CommandAnswer:
     inbound = call.inbound
-    found = pairing.claim(unit.tx, call.rest, call.person, call.now)
+    found = links.claim(unit.tx, call.rest, call.person, call.now)
     if found is None:
         return CommandAnswer(call.text("link.wrong"))
     seat = call.conversation.origin.seat
-    pairing.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
+    links.join(unit.tx, Link(seat, found.root, inbound.address, call.language), call.now)
     session = store.current(unit.tx, found.key)
     unit.say(
         found.address,
@@ -116,7 +116,7 @@ def _typed(unit: UnitOfWork, call: Call) -> CommandAnswer:
         noted_in=session.id if session is not None else "",
     )
     words = call.text("link.joined", channel=found.address.channel)
-    return CommandAnswer(words, links=tuple(pairing.everything(unit.tx)))
+    return CommandAnswer(words, links=tuple(links.everything(unit.tx)))
 
 
 def _chosen(call: Call, joined: Sequence[Link]) -> list[Seat]:

@@ -26,7 +26,7 @@ from bot.memory.claims import Aging, Claim
 from bot.memory.memory import Cleared, Forgetter, Lookup, Memory, Spot
 from bot.memory.night.keeper import Keeper
 from bot.messages import Quote
-from bot.sessions import browsing, compactions, erasing, forgetting, store
+from bot.sessions import browsing, erasing, forgetting, store, unsaved
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session
 from bot.storage import Database, Transaction, fulltext
@@ -350,7 +350,7 @@ class MemoryCommands:
 
         def apply(unit: UnitOfWork, session: Session) -> CommandAnswer:
             keys = browsing.keys_of(unit.tx, call.view)
-            count = compactions.again(unit.tx, keys, call.now)
+            count = unsaved.again(unit.tx, keys, call.now)
             return CommandAnswer(call.text("unsaved.trying" if count else "unsaved.none"))
 
         return apply

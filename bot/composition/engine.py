@@ -36,7 +36,7 @@ from bot.commands.memory import MemoryCommands, NightCommands
 from bot.commands.remind import RemindCommands, TimezoneCommands
 from bot.composition.core import ProgramCore
 from bot.config import OFFLINE
-from bot.context import budget
+from bot.context import tokens
 from bot.delivery.delivery import LiveSigns
 from bot.doctor.urgent import Urgent
 from bot.errors import ConfigError
@@ -60,8 +60,8 @@ from bot.memory.search import Searcher
 from bot.memory.versions import Versions
 from bot.money import RUNNING, Allowance, Prices, measure
 from bot.push.pusher import Pusher
+from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.browsing import TranscriptIndex
-from bot.sessions.tool_calls import ArtifactStore
 from bot.speech import api
 from bot.speech.api import LocalSpeech, SpeechApi
 from bot.storage import records
@@ -413,8 +413,8 @@ def _turn_runner(
 async def _limits(core: ProgramCore, models: Models, kept: MetaStore) -> LimitsResolver:
     """The capacities of models, with what was learned before."""
     tokenizer = core.settings.now.context.tokenizer
-    counter = await asyncio.to_thread(budget.counter, tokenizer)
-    if tokenizer == "tiktoken" and counter.name == budget.ESTIMATE:
+    counter = await asyncio.to_thread(tokens.counter, tokenizer)
+    if tokenizer == "tiktoken" and counter.name == tokens.ESTIMATE:
         log.warning("tokens.no_ranks", counts=counter.name)
     limits = LimitsResolver(core.settings, models, kept, counter)
     await limits.load()

@@ -18,8 +18,8 @@ import orjson
 
 from bot import messages
 from bot.config import PruningConfig
-from bot.context import budget
-from bot.context.budget import Count, Folding
+from bot.context import tokens
+from bot.context.tokens import Count, Folding
 from bot.errors import ModelBadReply
 from bot.messages import Block, Canned, Message, Opaque, Picture, Text, ToolResult, ToolUse, Whose
 from bot.sessions.entries import Entry, NewEntry
@@ -83,7 +83,7 @@ class History:
         *,
         origin: Whose = "",
         known: int = 0,
-        count: Count = budget.estimate,
+        count: Count = tokens.estimate,
     ) -> None:
         """Begin with lines and a summary; `count` weighs texts, `origin` is the summary's."""
         self._count = count
@@ -119,7 +119,7 @@ class History:
         """
         counted = self._reported + round(self._since * factor)
         estimated = round((fixed + self.estimated) * factor)
-        if not budget.is_plausible(counted, estimated):  # stored before it was looked at
+        if not tokens.is_plausible(counted, estimated):  # stored before it was looked at
             return estimated
         if self.is_reported:
             return counted
@@ -171,7 +171,7 @@ def tool_names(messages: Iterable[Message]) -> dict[str, str]:
     return {block.id: block.name for block in blocks if isinstance(block, ToolUse)}
 
 
-def size_of(message: Message, count: Count = budget.estimate) -> int:
+def size_of(message: Message, count: Count = tokens.estimate) -> int:
     """About how many tokens a message is, notes beside it included."""
     size = 0
     for block in message.blocks:
@@ -271,7 +271,7 @@ def prune_results(
     for result in results:
         total -= _shorten(result, _trimmed(result.before))
     if not _below(total, window, HARD_RATIO) and (
-        sum(budget.weight(result.text) for result in results) >= WORTH_CLEARING
+        sum(tokens.weight(result.text) for result in results) >= WORTH_CLEARING
     ):
         for result in results:
             if _below(total, window, HARD_RATIO):
@@ -312,7 +312,7 @@ def _allowed(name: str, config: PruningConfig) -> bool:
 
 def _shorten(result: _Result, text: str) -> int:
     """Give a result this text if it is shorter; how many tokens that saves."""
-    saved = budget.estimate(result.text) - budget.estimate(text)
+    saved = tokens.estimate(result.text) - tokens.estimate(text)
     if saved <= 0:
         return 0
     result.text = text
@@ -321,7 +321,7 @@ def _shorten(result: _Result, text: str) -> int:
 
 def _trimmed(result: ToolResult) -> str:
     text = result.text
-    if len(text) * budget.CHARACTERS_PER_TOKEN <= LONG or budget.weight(text) <= LONG:
+    if len(text) * tokens.CHARACTERS_PER_TOKEN <= LONG or tokens.weight(text) <= LONG:
         return text
     head = text[: _reach(text, HEAD)]
     tail = text[len(text) - _reach(text[: -TAIL - 1 : -1], TAIL) :]
@@ -333,10 +333,10 @@ def _trimmed(result: ToolResult) -> str:
 def _reach(text: str, most: int) -> int:
     """The number of leading characters that weigh at most so much."""
     text = text[:most]
-    if budget.weight(text) <= most:
+    if tokens.weight(text) <= most:
         return len(text)
     lengths = range(len(text) + 1)
-    return bisect_right(lengths, most, key=lambda length: budget.weight(text[:length])) - 1
+    return bisect_right(lengths, most, key=lambda length: tokens.weight(text[:length])) - 1
 
 
 def _reference(result: ToolResult) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from unicodedata import category
 
 from bot.channel import MAX_REPLY_TEXT, Foreign, Heard, Inbound, Media, ReplyTo
 from bot.clock import moment
-from bot.context.budget import estimate
+from bot.context.tokens import estimate
 from bot.messages import Message, Picture, Text
 
 MAX_QUOTE = 1_000  # characters of a quoted message

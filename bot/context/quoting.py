@@ -14,7 +14,7 @@ from typing import Final, Literal, cast, get_args
 
 import orjson
 
-from bot.context import budget, sentences
+from bot.context import sentences, tokens
 from bot.context.history import tool_names
 from bot.context.prompt import capped, unquoted
 from bot.messages import CLEAN, Message, Quoted, Speaker, Text, ToolResult, ToolUse, Whose
@@ -125,7 +125,7 @@ def read(text: str) -> list[Said]:
 
 def fitted(said: Sequence[Said], most: int) -> list[Said]:
     """The same in at most about `most` tokens: of each, the beginning and the end."""
-    total = sum(budget.estimate(each.text) for each in said)
+    total = sum(tokens.estimate(each.text) for each in said)
     if total <= most:
         return list(said)
     share = most / total
@@ -284,7 +284,7 @@ def summarise(said: Sequence[Said], limit: int) -> str:
     chosen: list[_Candidate] = []
     room = limit
     for each in sorted(found.values(), key=lambda each: (-each.score, -each.place)):
-        cost = budget.estimate(each.text) + 1
+        cost = tokens.estimate(each.text) + 1
         if cost <= room and (each.score > 0 or not chosen):
             chosen.append(each)
             room -= cost

@@ -28,7 +28,7 @@ from bot.coordination import Event
 from bot.dashboard.pages import CHANNEL, origin_of
 from bot.errors import StorageError
 from bot.identity import ConversationResolver, Link, MessageOrigin, Seat
-from bot.sessions import page_logins, pairing
+from bot.sessions import links, page_logins
 from bot.sessions.page_logins import ApiKey, Hook, Invited, Login, LoginLink, PagePerson
 from bot.storage import Database, Transaction
 
@@ -252,7 +252,7 @@ class Browsers:
 
         entered = await self._database.write(work)
         if entered is not None and entered.origin is not None:
-            joined = await self._database.read(pairing.everything)
+            joined = await self._database.read(links.everything)
             self._resolver.linked(tuple(joined))
         return entered
 
@@ -274,7 +274,7 @@ class Browsers:
         seat: Seat = (CHANNEL, name)
         if self._resolver.of(origin_of(name)).person != asked.person:
             address = Address(CHANNEL, DEFAULT_ACCOUNT, name)
-            pairing.join(tx, Link(seat, asked.seat, address, link.language), now)
+            links.join(tx, Link(seat, asked.seat, address, link.language), now)
         return Entered(name, link.origin)
 
     def _free_name(self, tx: Transaction, origin: MessageOrigin) -> str:

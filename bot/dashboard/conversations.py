@@ -22,7 +22,7 @@ from bot.channel.kit.markdown_html import render
 from bot.dashboard.memory.browsing import address_of
 from bot.dashboard.pages import NO_STORE, ONCE, Pages, Receive, Visit, in_menu, route, see
 from bot.messages import excerpt
-from bot.sessions import browsing, entries, erasing, store
+from bot.sessions import browsing, deleting, entries, store
 from bot.sessions.browsing import Cursor, Lines, Listed
 from bot.sessions.entries import Entry
 from bot.sessions.store import Session, Shelf
@@ -86,7 +86,7 @@ class ConversationPages(Pages):
 
         def look(tx: store.Transaction) -> tuple[list[Session], list[Listed], list[Listed]]:
             if is_deleted:
-                return erasing.own(tx, people), [], []
+                return deleting.own(tx, people), [], []
             pinned = browsing.pinned(tx, people) if cursor is None and not shelf else []
             return [], pinned, browsing.listed(tx, people, LISTED + 1, cursor, shelf=shelf)
 
@@ -342,7 +342,7 @@ class ConversationPages(Pages):
     @route("POST", "/conversations/{id}/restore", shared=True)
     async def _restore(self, visit: Visit) -> web.Response:
         view, id_ = visit.view, visit.request.match_info["id"]
-        found = await self._database.read(lambda tx: erasing.own(tx, view.people, id_))
+        found = await self._database.read(lambda tx: deleting.own(tx, view.people, id_))
         if not found:
             raise web.HTTPNotFound
         await self._deletions.restore(view, found[0])

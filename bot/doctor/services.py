@@ -32,7 +32,7 @@ from bot.config import (
     SpeechConfig,
     is_loopback,
 )
-from bot.context import budget
+from bot.context import tokens
 from bot.context.budget import TOO_SMALL, resolve
 from bot.delivery.delivery import Unspoken
 from bot.doctor import Setup
@@ -308,8 +308,8 @@ def _silence() -> bytes:
 async def check_tokens(setup: Setup) -> Sequence[Finding]:
     """Check whether tokens are counted or estimated."""
     choice = setup.config.context.tokenizer
-    counter = await asyncio.to_thread(budget.counter, choice)
-    if counter.name != budget.ESTIMATE:
+    counter = await asyncio.to_thread(tokens.counter, choice)
+    if counter.name != tokens.ESTIMATE:
         return [Finding.of("ok", "tokens.counted", name=counter.name)]
     if choice != "tiktoken":
         return [Finding.of("ok", "tokens.estimated")]

@@ -27,7 +27,7 @@ from bot.i18n import language_of, text
 from bot.identity import AccessDecision, Books, Conversation, ConversationResolver, MessageOrigin
 from bot.identity.access import pointed
 from bot.identity.routing import MAX_CHOSEN
-from bot.sessions import inbox, pairing, rooms, store, tool_calls, zones
+from bot.sessions import approvals, inbox, links, pairing, rooms, store, zones
 from bot.sessions.inbox import QueuedMessage
 from bot.storage import Database, Transaction
 from bot.unit_of_work import Committer, UnitOfWork
@@ -159,7 +159,7 @@ class Admission:
             return
 
         def is_open(tx: Transaction) -> bool:
-            return pairing.is_link_open(tx, typed, now) or pairing.is_open(tx, typed, now)
+            return links.is_open(tx, typed, now) or pairing.is_open(tx, typed, now)
 
         # Many a word could be a code: only for one that is does anything have to be written.
         if not await self._core.database.read(is_open):
@@ -226,7 +226,7 @@ def void_codes(
     """
     is_room = inbound.chat_type != "direct"
     asked = pairing.void(unit.tx, typed, unit.now)
-    offered = pairing.void_link(unit.tx, typed, unit.now) if is_room else []
+    offered = links.void(unit.tx, typed, unit.now) if is_room else []
     if answers and (asked or offered):
         words = text(language, "codes.in_room" if is_room else "codes.in_chat")
         unit.say(inbound.address, words, "notice", language=language)
@@ -292,7 +292,7 @@ class Dismissals:
         def drop(tx: Transaction) -> int:
             for row in rows:
                 inbox.dismiss(tx, row, now)
-            tool_calls.tidy_started(tx)
+            approvals.tidy_started(tx)
             return sum(outbox.withdraw_all(tx, address, now) for address in chats)
 
         unsent = await self._core.database.write(drop)
@@ -386,7 +386,7 @@ def _cut(text: str, most: int) -> str:
 def read_books(tx: Transaction) -> Books:
     """The books as the database has them."""
     return Books(
-        links=tuple(pairing.everything(tx)),
+        links=tuple(links.everything(tx)),
         paired=frozenset((p.channel, p.account, p.sender) for p in pairing.approved(tx)),
         blocked=frozenset(each.seat for each in pairing.blocked(tx)),
         chosen=dict(reversed(rooms.activations(tx, MAX_CHOSEN).items())),

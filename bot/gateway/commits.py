@@ -32,12 +32,13 @@ from bot.identity.routing import OWNER
 from bot.memory import note_store
 from bot.messages import Canned, Message, Text, ToolUse, without_thoughts
 from bot.money import LimitReached, LimitStatus, Prices
-from bot.sessions import browsing, forgetting, inbox, store, tool_calls
+from bot.sessions import approvals, artifacts, browsing, forgetting, inbox, store
+from bot.sessions.approvals import VALID_MS
 from bot.sessions.entries import NewEntry
-from bot.sessions.inbox import QueuedMessage, refs_of
+from bot.sessions.inbox import QueuedMessage
 from bot.sessions.reminders import Reminder
 from bot.sessions.store import Session
-from bot.sessions.tool_calls import VALID_MS
+from bot.sessions.uploads import refs_of
 from bot.speech.api import speakable
 from bot.storage import Transaction, fulltext
 from bot.unit_of_work import Committer, UnitOfWork
@@ -93,7 +94,7 @@ class Approvals:
         """
         call = orjson.dumps({"name": use.name, "input": dict(use.input)}).decode()
         now = self._core.clock()
-        await self._core.database.write(lambda tx: tool_calls.start(tx, row.id, call, now))
+        await self._core.database.write(lambda tx: approvals.start(tx, row.id, call, now))
 
 
 def _begun(tx: Transaction, rows: Sequence[QueuedMessage]) -> list[DecidedCall]:
@@ -105,12 +106,12 @@ def _begun(tx: Transaction, rows: Sequence[QueuedMessage]) -> list[DecidedCall]:
             (row.conversation.rights,),
         )
         for row in rows
-        for number, call in enumerate(map(orjson.loads, tool_calls.started(tx, row.id)))
+        for number, call in enumerate(map(orjson.loads, approvals.started(tx, row.id)))
     ]
 
 
 def _decided(tx: Transaction, row: QueuedMessage, now: int) -> DecidedCall | None:
-    found = tool_calls.begin(tx, row.inbound.answers, now)
+    found = approvals.begin(tx, row.inbound.answers, now)
     if found is None or found[0].session_id != row.session_id:
         return None
     question, verdict = found
@@ -127,7 +128,7 @@ def put_approval(
 ) -> None:
     """Ask whoever wrote a message whether a call may be made; part of the turn's transaction."""
     asker = (inbound.channel, inbound.account, inbound.sender)
-    question = tool_calls.ask(
+    question = approvals.ask(
         unit.tx, asker, unit.now, session_id=session_id, entry=entry, call=use.id
     )
     words = text(
@@ -425,7 +426,7 @@ def _done(tx: Transaction, rows: Sequence[QueuedMessage], now: int, result: Turn
     failed = type(result.error).__name__ if result.error else ""
     inbox.done(tx, [row.id for row in rows], now, "stopped" if result.stopped else failed)
     for row in rows:
-        tool_calls.forget_started(tx, row.id)
+        approvals.forget_started(tx, row.id)
 
 
 def _say(
@@ -556,7 +557,7 @@ def _unforgotten(
     for words in forgotten:
         if words:
             forgetting.forget_in(unit.tx, context.view, words, unit.now, ids)
-            tool_calls.drop(unit.tx, (session.key,), words)
+            artifacts.drop(unit.tx, (session.key,), words)
         else:  # another node forgot something so long ago that nobody knows what it was
             forgetting.forget_all(unit.tx, ids, unit.now)
         unit.stale.add(session.id)

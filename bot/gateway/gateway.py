@@ -39,7 +39,7 @@ from bot.gateway.admission import Admission, Entered, chat_moved, void_codes
 from bot.gateway.lanes import Lanes
 from bot.i18n import text
 from bot.identity import AccessDecision, Conversation, MessageOrigin, Parsed
-from bot.sessions import branches, inbox, pairing, repeats, reset, store, zones
+from bot.sessions import branches, inbox, pairing, repeats, reset, store, uploads, zones
 from bot.sessions.browsing import history_of, text_of
 from bot.sessions.inbox import QueuedMessage
 from bot.sessions.repeats import Repeat
@@ -333,22 +333,22 @@ class Gateway:
         now = self._core.clock()
 
         def put(tx: Transaction) -> bool:
-            inbox.prune_uploads(tx, now)
-            return inbox.put(tx, address, media, part, data, now=now)
+            uploads.prune(tx, now)
+            return uploads.put(tx, address, media, part, data, now=now)
 
         return await self._core.database.write(put)
 
     async def files(self, address: Address) -> Mapping[str, Media]:
         """The files of an address that are there, by ref."""
-        return await self._core.database.read(lambda tx: inbox.whole(tx, address))
+        return await self._core.database.read(lambda tx: uploads.whole(tx, address))
 
     async def file(self, address: Address, ref: str) -> bytes | None:
         """The bytes of a file; None when it is not there."""
-        return await self._core.database.read(lambda tx: inbox.read(tx, address, ref))
+        return await self._core.database.read(lambda tx: uploads.read(tx, address, ref))
 
     async def drop_file(self, address: Address, ref: str) -> None:
         """Keep a file no longer."""
-        await self._core.database.write(lambda tx: inbox.drop(tx, address, ref))
+        await self._core.database.write(lambda tx: uploads.drop(tx, address, ref))
 
     def commands(self, locale: str) -> Sequence[Command]:
         """The commands a person can type, described in their language."""

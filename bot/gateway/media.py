@@ -29,8 +29,8 @@ from bot.identity import Conversation
 from bot.messages import Picture, Text
 from bot.money import UNKNOWN, Allowance, LimitReached
 from bot.sessions import inbox
+from bot.sessions.artifacts import PICTURE, ArtifactStore
 from bot.sessions.inbox import QueuedMessage
-from bot.sessions.tool_calls import PICTURE, ArtifactStore
 from bot.shares import FILES, Pool
 from bot.speech.api import Audio, Transcriber, Transcript
 from bot.storage.records import MetaStore

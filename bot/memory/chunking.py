@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import PurePosixPath
 
-from bot.context import budget
+from bot.context import tokens
 from bot.memory import layout, markdown, periods
 
 VERSION = 4  # part of the index's identity: raise it when the pieces come out differently
@@ -172,7 +172,7 @@ def windows(text: str, *, size: int = WINDOW_TOKENS) -> list[Window]:
 def units(text: str, *, size: int) -> list[Unit]:
     """The lines of a chunk's text, those of more than `size` tokens in parts."""
     found: list[Unit] = []
-    surely_fits = (size - 1) * budget.CHARACTERS_PER_TOKEN
+    surely_fits = (size - 1) * tokens.CHARACTERS_PER_TOKEN
     for number, line in enumerate(text.split("\n")):
         if len(line) < size or (len(line) < surely_fits and line.isascii()):
             found.append(Unit(number, line, continues=False))
@@ -213,7 +213,7 @@ def _step_back(pieces: Sequence[_Piece], start: int, end: int, size: int, overla
 
 
 def _cut(number: int, line: str, size: int) -> Iterator[_Piece]:
-    cost = max(1, budget.estimate(line))  # rounded up, so the line's end is in it
+    cost = max(1, tokens.estimate(line))  # rounded up, so the line's end is in it
     if cost < size:
         yield _Piece(number, line, cost, is_part=False)
         return
@@ -226,10 +226,10 @@ def _cut(number: int, line: str, size: int) -> Iterator[_Piece]:
 
 def _fitting(text: str, size: int) -> int:
     """The number of leading characters that fit `size` tokens, up to a space if one is near."""
-    low, high = 1, min(len(text), size * budget.CHARACTERS_PER_TOKEN)
+    low, high = 1, min(len(text), size * tokens.CHARACTERS_PER_TOKEN)
     while low < high:
         middle = (low + high + 1) // 2
-        if budget.estimate(text[:middle]) <= size:
+        if tokens.estimate(text[:middle]) <= size:
             low = middle
         else:
             high = middle - 1

@@ -30,7 +30,8 @@ from python_socks.async_.asyncio import Proxy as Tunnel
 from yarl import URL
 
 from bot.errors import AddressRefused
-from bot.net.addresses import HTTP, Guard, Proxy, choose
+from bot.net.addresses import Guard
+from bot.net.proxy import HTTP, Proxy, choose
 
 LOOKUPS = 4  # names looked up at once: in threads of their own, as nobody can stop a lookup
 MOST_ADDRESSES = 8  # of one host that a connection may try

@@ -50,7 +50,7 @@ from bot.memory.notes import MAX_READ, SpaceFiles
 from bot.portability import schedule
 from bot.portability.restore import ASIDE
 from bot.recovery import TRANSCRIPTS, begin_log
-from bot.sessions import browsing, entries, erasing, mirror, store, tool_calls
+from bot.sessions import artifacts, browsing, entries, erasing, mirror, store
 from bot.sessions.entries import Entry, parse, without_thoughts
 from bot.sessions.erasing import Belongings
 from bot.sessions.store import Session
@@ -258,7 +258,7 @@ class Export:
     def _files(self, tx: Transaction, theirs: Belongings) -> int:
         kept = erasing.belonging_rows(tx, theirs, "artifacts", ("id", "tool", "text"))
         for row in kept:
-            if row["tool"] == tool_calls.PICTURE:
+            if row["tool"] == artifacts.PICTURE:
                 self._add(f"files/{row['id']}", b64decode(str(row["text"])))
             else:
                 self._add(f"files/{row['id']}.txt", str(row["text"]))

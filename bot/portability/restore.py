@@ -53,7 +53,7 @@ from bot.portability.backup import stage
 from bot.portability.move import Move
 from bot.portability.places import Files, ReadOnly, all_tables
 from bot.recovery import TRANSCRIPTS, Restored, note, rebuilt
-from bot.sessions import compactions, entries, erasing, page_logins, tool_calls
+from bot.sessions import approvals, compactions, entries, erasing, page_logins
 from bot.sessions.erasing import NOTHING, WAITING, ErasureMark, Removals
 from bot.storage import Database, Transaction, backup, changes, files, scalar, scalars
 from bot.storage.files import DATABASE_NAME, RESTORE_BEGUN, RESTORING, DataDirLock
@@ -379,7 +379,7 @@ def _settle(
             "DO UPDATE SET number = max(forgotten_spaces.number, excluded.number)",
             (space, number),
         )
-    for clear in (tool_calls.drop_all, page_logins.drop_all, versions.clear, uses.clear):
+    for clear in (approvals.drop_all, page_logins.drop_all, versions.clear, uses.clear):
         clear(tx)
     nights.clear(tx)
     count = len({id_ for id_, _ in new}) + len(forgotten.results) + len(erased)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from bot.sessions import compactions, inbox, store, tool_calls
+from bot.sessions import approvals, compactions, inbox, store
 from bot.sessions.entries import Entry, NewEntry, number_of
 from bot.sessions.store import Appended, Session
 from bot.storage import Transaction, scalar, scalars
@@ -61,7 +61,7 @@ def put_away(tx: Transaction, session: Session, now: int) -> list[Appended]:
                 said = NewEntry("command", "user", inbound.shown, source=inbound.message_id)
                 added.append(store.append(tx, session.id, [said], now))
             inbox.done(tx, [id_], now)
-    tool_calls.tidy_started(tx)
+    approvals.tidy_started(tx)
     return added
 
 

@@ -18,8 +18,8 @@ from bot.identity.view import MemoryView
 from bot.messages import Quote, Quoted, result_from_json
 from bot.sessions import branches, entries, inbox, store
 from bot.sessions.entries import Entry, NewEntry, Role
-from bot.sessions.inbox import refs_of
 from bot.sessions.store import Session, Shelf
+from bot.sessions.uploads import refs_of
 from bot.storage import (
     Database,
     Row,

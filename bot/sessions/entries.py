@@ -36,7 +36,7 @@ class NewEntry:
     the platform's id of the message it came with, empty for what the bot said. `below` is what
     people read under the text, such as what a reply cost; nobody finds it by its words. `said_at`
     is when a message was sent, which may be long before its answer is stored, or 0. `files` are the
-    refs of those that came with it and are kept for a while (`bot.sessions.inbox`). `failed` are
+    refs of those that came with it and are kept for a while (`bot.sessions.uploads`). `failed` are
     the platform's ids of messages that this says were not answered, where asking again may help.
     `mark` is for a page: "aside" on a command and its answer that it shows as one sentence between
     the lines, "stopped" on the notice that a reply was stopped.

@@ -17,7 +17,18 @@ import orjson
 from bot.channel import Inbound
 from bot.identity.view import MemoryView
 from bot.messages import LABELS
-from bot.sessions import browsing, compactions, entries, erasing, inbox, repeats, store, tool_calls
+from bot.sessions import (
+    approvals,
+    artifacts,
+    browsing,
+    compactions,
+    entries,
+    erasing,
+    inbox,
+    repeats,
+    store,
+    uploads,
+)
 from bot.sessions.compactions import Name
 from bot.sessions.entries import NewEntry
 from bot.storage import Database, Transaction, fulltext, insist, marks, scalar, scalars
@@ -105,7 +116,7 @@ async def find(database: Database, view: MemoryView, words: str) -> Held:
         newest=newest,
         mentions=tuple(await sliced(numbers, SLICE, among)),
         prompts=tuple(await sliced(names, LONG_SLICE, compactions.among)),
-        results=tuple(await sliced(ids, LONG_SLICE, tool_calls.among)),
+        results=tuple(await sliced(ids, LONG_SLICE, artifacts.among)),
         titles=tuple(await database.read(lambda tx: browsing.titled(tx, keys, words))),
         planned=len(await database.read(lambda tx: repeats.holding(tx, keys, words))),
         queued=len(await database.read(lambda tx: _queued(tx, keys, words))),
@@ -122,7 +133,7 @@ async def hide(database: Database, held: Held, now: int) -> None:
     for some in _slices(held.mentions, SLICE):
         await insist(database, partial(_hide, mentions=some, now=now))
     for some in _slices(held.results, LONG_SLICE):
-        await insist(database, partial(tool_calls.remove, ids=some))
+        await insist(database, partial(artifacts.remove, ids=some))
 
 
 def complete(tx: Transaction, held: Held, now: int) -> Gone:
@@ -142,13 +153,13 @@ def complete(tx: Transaction, held: Held, now: int) -> Gone:
     ]
     prompts = [*held.prompts, *compactions.among(tx, names, words)]
     compactions.remove(tx, prompts)
-    ids = [id_ for id_ in tool_calls.ids_of(tx, held.keys) if id_ not in held.seen]
-    results = tool_calls.among(tx, ids, words)
-    tool_calls.remove(tx, results)
+    ids = [id_ for id_ in artifacts.ids_of(tx, held.keys) if id_ not in held.seen]
+    results = artifacts.among(tx, ids, words)
+    artifacts.remove(tx, results)
     titles = browsing.titled(tx, held.keys, words)
     for session_id in titles:
         browsing.name(tx, session_id, "", now)
-    inbox.forget(tx, held.keys, words)
+    uploads.forget(tx, held.keys, words)
     return Gone(
         [*held.mentions, *mentions],
         list(dict.fromkeys(session_id for session_id, _ in prompts)),
@@ -175,7 +186,7 @@ def _everything(
 ) -> tuple[tuple[str, ...], int, list[int], list[Name], list[str]]:
     keys = tuple(browsing.keys_of(tx, view))
     newest = scalar(tx, "SELECT coalesce(max(seq), 0) FROM entries")
-    names, ids = compactions.names_of(tx, keys), tool_calls.ids_of(tx, keys)
+    names, ids = compactions.names_of(tx, keys), artifacts.ids_of(tx, keys)
     return keys, newest, numbers_of(tx, keys), names, ids
 
 
@@ -213,7 +224,7 @@ def _withdraw(tx: Transaction, keys: Sequence[str], words: str, now: int) -> int
         forget_all(tx, store.append(tx, session_id, [said], now).ids, now)
         inbox.done(tx, [id_], now)
     if found:
-        tool_calls.tidy_started(tx)
+        approvals.tidy_started(tx)
     return len(found)
 
 
@@ -310,7 +321,7 @@ def _hide(tx: Transaction, mentions: Sequence[Mention], now: int) -> None:
             erasing.hide(tx, mention.seq, mention.blocks, now, says=mention.says)
             entry = entries.parse(line)
             if mention.says or not entries.veil(entry, {*mention.blocks}).files:
-                inbox.drop_of(tx, mention.session_id, entry.files)
+                uploads.drop_of(tx, mention.session_id, entry.files)
 
 
 def _told(block: Mapping[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from bot.agent.session_cache import CachedSession, SessionCache, name_of
 from bot.agent.turn import Meter
 from bot.channel import Activity
 from bot.config import OFFLINE, ContextConfig
-from bot.context import budget
+from bot.context import tokens
 from bot.context.budget import Budget, percent_full
 from bot.core import Core
 from bot.delivery.delivery import LiveSigns
@@ -212,7 +212,7 @@ class ActiveSessions:
             language=payer.language,
             purpose=purpose,
         )
-        prompt = budget.estimate(system) + budget.estimate(words)
+        prompt = tokens.estimate(system) + tokens.estimate(words)
         seconds = limits.seconds(CHORE_SECONDS, CHORE_SECONDS, prompt=prompt, answer=CHORE_TOKENS)
 
         async def ask(meter: Meter) -> str:

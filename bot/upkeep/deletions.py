@@ -22,7 +22,7 @@ from bot.memory import claims, layout, markdown, versions
 from bot.memory.memory import Forgetter, Forgotten, Memory
 from bot.memory.note_store import MAX_WRITE
 from bot.memory.transcripts import partition_of
-from bot.sessions import erasing, store
+from bot.sessions import deleting, store
 from bot.sessions.store import Session
 from bot.storage import Transaction, insist, scalars
 from bot.unit_of_work import Committer, UnitOfWork
@@ -109,7 +109,7 @@ class Deletions:
             there = store.get(unit.tx, session.id)
             if there is None or there.deleted_at:
                 return False
-            unit.mirror += erasing.begin(unit.tx, there, now)
+            unit.mirror += deleting.begin(unit.tx, there, now)
             outbox.withdraw_of(unit.tx, there.id, now)
             return True
 
@@ -129,14 +129,14 @@ class Deletions:
         Raises:
             StorageError: the database cannot be read or written; begun again, it is completed.
         """
-        while await self._core.database.write(lambda tx: erasing.restore(tx, session)):
+        while await self._core.database.write(lambda tx: deleting.restore(tx, session)):
             pass
 
         def work(unit: UnitOfWork) -> list[str]:
             there = store.get(unit.tx, session.id)
             if there is None or not there.deleted_at:
                 return []
-            return erasing.restored(unit.tx, there)
+            return deleting.restored(unit.tx, there)
 
         quoting = (await self._committer.commit(self._core.clock(), work)).result
         await self._tell(view, session.id, *quoting)
@@ -150,10 +150,10 @@ class Deletions:
         """
         if not self._core.is_leader:
             return
-        for session in await self._core.database.read(erasing.waiting):
+        for session in await self._core.database.read(deleting.waiting):
             people = self._core.resolver.of(session.origin).view.people
             await self._hide(session.id, people)
-            if session.deleted_at <= self._core.clock() - erasing.GRACE_MS:
+            if session.deleted_at <= self._core.clock() - deleting.GRACE_MS:
                 await self._wipe(session)
 
     async def _hide(self, session_id: str, people: Sequence[str]) -> set[str]:
@@ -163,26 +163,26 @@ class Deletions:
             session = store.get(tx, session_id)
             return work(tx, session) if session is not None and session.deleted_at else None
 
-        while await insist(self._core.database, lambda tx: some(tx, erasing.hide_conversation)):
+        while await insist(self._core.database, lambda tx: some(tx, deleting.hide)):
             pass
-        known = await self._core.database.read(lambda tx: some(tx, erasing.beginnings))
-        look = partial(erasing.quoting, people=people, known=known or frozenset())
+        known = await self._core.database.read(lambda tx: some(tx, deleting.beginnings))
+        look = partial(deleting.quoting, people=people, known=known or frozenset())
         after, quoting = 1, set[str]()
         while after and known:
             step = partial(look, after=after)
             after, found = await self._core.database.read(lambda tx, s=step: some(tx, s)) or (0, {})
-            hide = partial(erasing.hide_quotations, found=found)
+            hide = partial(deleting.hide_quotations, found=found)
             quoting.update(await insist(self._core.database, lambda tx, h=hide: some(tx, h)) or ())
         return quoting
 
     async def _wipe(self, session: Session) -> None:
         now, last = self._core.clock(), 0
         while last := await self._core.database.write(
-            lambda tx, after=last: erasing.wipe(tx, session, after, now)
+            lambda tx, after=last: deleting.wipe(tx, session, after, now)
         ):
             pass
         await self._renewed(session.id)  # before the mark is gone that has all of this done again
-        for id_ in await self._core.database.write(lambda tx: erasing.wiped(tx, session)):
+        for id_ in await self._core.database.write(lambda tx: deleting.wiped(tx, session)):
             await self._renewed(id_)
         log.info("conversation.removed", session=session.id, entries=session.entry_count)
 

@@ -27,7 +27,7 @@ from bot.agent.tools.search import MAX_QUERY
 from bot.agent.turn import Meter, is_silent
 from bot.clock import moment
 from bot.config import FLUSH_SECONDS, FlushConfig
-from bot.context import budget, quoting, sentences, wishes
+from bot.context import quoting, sentences, tokens, wishes
 from bot.context.budget import NARROW
 from bot.context.history import HistoryMessage, lines_of, size_of
 from bot.context.prompt import PERSONA_FILE_CAP, capped, is_blank
@@ -58,11 +58,11 @@ from bot.memory.notes import Notes, Place, SpaceFiles, day_note, is_day_note, li
 from bot.memory.search import Searcher
 from bot.messages import Message, Quoted, Text, ToolResult
 from bot.money import LimitReached, Spent
-from bot.sessions import compactions, store
-from bot.sessions.compactions import Unsaved
+from bot.sessions import store, unsaved
 from bot.sessions.due_time import shown as shown_at
 from bot.sessions.entries import entry_id, number_of
 from bot.sessions.store import Session
+from bot.sessions.unsaved import Unsaved
 from bot.unit_of_work import Committer, UnitOfWork
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, shown
 
@@ -487,7 +487,7 @@ def _nearest(
         if lines is None or not lines.isdisjoint(range(each.claim.first, each.claim.last + 1)):
             near.append(each)
     near.sort(key=lambda each: -len(stems & sentences.stems(each.claim.text)))
-    sizes = accumulate(budget.estimate(each.claim.text) + FRAME for each in near)
+    sizes = accumulate(tokens.estimate(each.claim.text) + FRAME for each in near)
     return [each for each, size in zip(near, sizes, strict=True) if size <= most]
 
 
@@ -579,7 +579,7 @@ class FlushService:
             is_noted = False
         if not is_noted:
             await self._committer.commit(
-                self._core.clock(), lambda unit: compactions.drop(unit.tx, session.id)
+                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session.id)
             )
 
     async def again(self, session_id: str) -> None:
@@ -591,7 +591,7 @@ class FlushService:
         session = await self._sessions.database.read(lambda tx: store.get(tx, session_id))
         if session is None:  # erased
             await self._committer.commit(
-                self._core.clock(), lambda unit: compactions.drop(unit.tx, session_id)
+                self._core.clock(), lambda unit: unsaved.drop(unit.tx, session_id)
             )
         else:
             await self.of_ended(session, quietly=session.ended_by in {"daily", "idle"})
@@ -704,7 +704,7 @@ class FlushService:
             current = store.get(unit.tx, session.id)
             if current is None:
                 return
-            before = compactions.get(unit.tx, session.id) or Unsaved()
+            before = unsaved.get(unit.tx, session.id) or Unsaved()
             left = self._remember(unit, active, before, flushed.error)
             unit.change(
                 session.id,
@@ -739,15 +739,15 @@ class FlushService:
         """
         session = active.cached.session
         if error is None:
-            compactions.drop(unit.tx, session.id)
+            unsaved.drop(unit.tx, session.id)
             return None
         if isinstance(error, ModelPutOff):  # somebody else's turn is no failure
-            left = replace(before, at=unit.now + compactions.PAUSES_MS[0])
+            left = replace(before, at=unit.now + unsaved.PAUSES_MS[0])
         elif isinstance(error, LimitReached):  # it goes on when there is something left again
             left = Unsaved(max(before.tries, 1), error.limit.period.end, why_of(error))
         else:
             left = before.failed(unit.now, why_of(error))
-        compactions.mark(unit.tx, session.id, unit.now, left)
+        unsaved.mark(unit.tx, session.id, unit.now, left)
         if left.is_given_up and active.is_told:
             language, conversation = active.conversation.language, active.conversation
             words = told(language, session, left, conversation.zone)
@@ -833,7 +833,7 @@ def _pieces(said: Sequence[Sequence[Said]], most: int) -> Iterator[range]:
     """The messages in pieces of at most about `most` tokens; one that is longer is alone."""
     start, size = 0, 0
     for number, lines in enumerate(said):
-        cost = budget.estimate(quoting.render(lines))
+        cost = tokens.estimate(quoting.render(lines))
         if number > start and size + cost > most:
             yield range(start, number)
             start, size = number, 0

@@ -15,7 +15,7 @@ from bot.agent.model_limits import ModelLimits
 from bot.agent.models import ToolSpec, Usage
 from bot.agent.session_cache import name_of, tools_of
 from bot.channel import Button
-from bot.context import budget
+from bot.context import budget, tokens
 from bot.context.budget import Part, Report
 from bot.context.history import PICTURE_TOKENS, tool_names
 from bot.context.prompt import attachments
@@ -37,7 +37,7 @@ def report_of(active: ActiveSession, view: str, fill: Fill, said: Sequence[Messa
     cached, limits = active.cached, active.limits
     prefix = cached.snapshots.get(cached.snapshot_of(view))
     weighed = _of_prefix(prefix) if prefix is not None else []
-    weighed.append(Part("summary", budget.estimate(cached.history.summary)))
+    weighed.append(Part("summary", tokens.estimate(cached.history.summary)))
     weighed += _of_messages([*cached.history.shown, *said])
     return Report(
         parts=tuple(_scaled(part, limits.factor) for part in weighed),
@@ -68,14 +68,14 @@ def _of_prefix(prefix: Snapshot) -> list[Part]:
     memory = sum(size for _, size in prefix.remembered)
     tools = tuple((tool.name, _weight(tool)) for tool in tools_of(prefix.tools))
     return [
-        Part("persona", budget.estimate(prefix.system) - memory, prefix.own),
+        Part("persona", tokens.estimate(prefix.system) - memory, prefix.own),
         Part("memory", memory, prefix.remembered),
-        Part("tools", budget.estimate(prefix.tools), tools),
+        Part("tools", tokens.estimate(prefix.tools), tools),
     ]
 
 
 def _weight(tool: ToolSpec) -> int:
-    return budget.estimate(f"{tool.description}{orjson.dumps(dict(tool.schema)).decode()}")
+    return tokens.estimate(f"{tool.description}{orjson.dumps(dict(tool.schema)).decode()}")
 
 
 def _of_messages(messages: Sequence[Message]) -> list[Part]:
@@ -88,15 +88,15 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
         for block in message.blocks:
             match block:
                 case Text(words, note=True, value=Quoted()):
-                    recalled += budget.estimate(words)
+                    recalled += tokens.estimate(words)
                 case Text() | Picture():
                     said += _weight_of(block)
                 case ToolUse(_, name, arguments):
-                    said += budget.estimate(f"{name} {arguments}")
+                    said += tokens.estimate(f"{name} {arguments}")
                 case ToolResult(id_, words):
-                    results[names.get(id_, "?")] += budget.estimate(words)
+                    results[names.get(id_, "?")] += tokens.estimate(words)
                 case Opaque():
-                    said += budget.estimate(block.weighed)
+                    said += tokens.estimate(block.weighed)
     return [
         Part("memory", recalled),
         Part("history", said, tuple(sorted(files.items()))),
@@ -105,7 +105,7 @@ def _of_messages(messages: Sequence[Message]) -> list[Part]:
 
 
 def _weight_of(block: Text | Picture) -> int:
-    return budget.estimate(block.text) if isinstance(block, Text) else PICTURE_TOKENS
+    return tokens.estimate(block.text) if isinstance(block, Text) else PICTURE_TOKENS
 
 
 def _scaled(part: Part, factor: float) -> Part:

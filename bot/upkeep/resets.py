@@ -14,7 +14,7 @@ import structlog
 
 from bot.core import Core
 from bot.identity import Place, PolicySnapshot
-from bot.sessions import compactions, inbox, reset, store
+from bot.sessions import inbox, reset, store, unsaved
 from bot.sessions.reset import Reason, SessionTimes
 from bot.sessions.store import QuietSession, Session
 from bot.storage import Transaction
@@ -136,7 +136,7 @@ def _closed_if_over(
     if reason is None:
         return session, None
     unit.change(session.id, ended_by=reason, ended_at=unit.now)
-    compactions.mark(unit.tx, session.id, unit.now)
+    unsaved.mark(unit.tx, session.id, unit.now)
     log.info("session.ended", reason=reason, channel=session.channel, session=session.id)
     return unit.sessions[session.id], reason
 

@@ -21,7 +21,7 @@ from bot.agent.models import Reply, Request, Writer
 from bot.agent.models.speed import time_limit, when_free
 from bot.agent.turn import Meter, is_silent
 from bot.config import SUMMARY_SECONDS
-from bot.context import budget, quoting
+from bot.context import quoting, tokens
 from bot.context.quoting import Said, clipped
 from bot.context.sentences import holds_secret
 from bot.core import Core
@@ -161,7 +161,7 @@ class _Work:
         self._request = request
         self._lines = quoting.spoken(request.messages)
         self._sizes = [_size(said) for said in self._lines]
-        self._before = sum(request.sizes) + budget.estimate(request.previous)
+        self._before = sum(request.sizes) + tokens.estimate(request.previous)
         shortest = min(MOST_TOKENS, request.window // SUMMARY_SHARE, self._before // 2)
         self._limit = max(LEAST_TOKENS, shortest)
 
@@ -176,7 +176,7 @@ class _Work:
         failed = failures(self._lines)
         lines = "\n".join([_FAILED, *(f"- {each}" for each in failed)])
         for whole in (f"{summary}\n\n{lines}", summary) if failed else (summary,):
-            if budget.estimate(whole) < self._before:
+            if tokens.estimate(whole) < self._before:
                 return whole
         raise CompactionFailed("the summary is no shorter than what it stands for")
 
@@ -270,7 +270,7 @@ class _Work:
 
 def _fault(reply: Reply, text: str, material: str) -> str:
     """Why a reply is no summary; empty when it may be one."""
-    if budget.estimate(text) < LEAST_WORDS:
+    if tokens.estimate(text) < LEAST_WORDS:
         return "it said nothing"
     if is_silent(text):
         return "it was a silent token"
@@ -278,7 +278,7 @@ def _fault(reply: Reply, text: str, material: str) -> str:
         return "it was too long to be finished"
     if len(quoting.read(text)) > 1:
         return "it repeated the conversation"
-    if budget.estimate(text) > max(LEAST_TOKENS, budget.estimate(material)):
+    if tokens.estimate(text) > max(LEAST_TOKENS, tokens.estimate(material)):
         return "it was longer than the conversation"
     return ""
 
@@ -296,7 +296,7 @@ def _packed(parts: Sequence[Said], most: int) -> list[list[Said]]:
 
 
 def _size(said: Sequence[Said]) -> int:
-    return budget.estimate(quoting.render(said))
+    return tokens.estimate(quoting.render(said))
 
 
 def failures(said: Iterable[Iterable[Said]]) -> list[str]:

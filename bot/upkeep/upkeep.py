@@ -21,7 +21,7 @@ from bot.core import Core
 from bot.identity import Conversation
 from bot.money import LimitReached
 from bot.plugins import Ended
-from bot.sessions import compactions
+from bot.sessions import unsaved
 from bot.sessions.store import Session
 from bot.upkeep import active_session
 from bot.upkeep.active_session import ActiveSession, ActiveSessions, Due, Kind
@@ -160,7 +160,7 @@ class Upkeep:
         if not self._core.is_leader or not config.enable_memory_flush:
             return
         found = await self.sessions.database.read(
-            lambda tx: compactions.due(tx, now, interrupted=interrupted)
+            lambda tx: unsaved.due(tx, now, interrupted=interrupted)
         )
         for session_id in found:
             self._begin(session_id, "flush", self._flushes.again(session_id))

@@ -16,7 +16,7 @@ from bot.delivery import outbox
 from bot.delivery.outbox import Letter
 from bot.i18n import language_of, text
 from bot.identity import Link, Seat, routing
-from bot.sessions import page_logins, pairing
+from bot.sessions import links, page_logins, pairing
 from bot.sessions.pairing import Block, Pairing
 from bot.storage import Transaction
 from bot.unicode import harmless
@@ -69,7 +69,7 @@ class People:
 def people(tx: Transaction, session: SessionConfig, now: int) -> People:
     """Everybody who asks, the newest first, who may talk, is linked or is blocked."""
     joined, waiting, approved = (
-        pairing.everything(tx),
+        links.everything(tx),
         pairing.pending(tx, now),
         pairing.approved(tx),
     )
@@ -137,7 +137,7 @@ def approve(
     pairing.approve(tx, channel, code, now)
     if me:
         language = language_of(found.locale)
-        pairing.join(tx, Link(found.seat, routing.OWNER_SEAT, found.address, language), now)
+        links.join(tx, Link(found.seat, routing.OWNER_SEAT, found.address, language), now)
     return LetIn(found, _told(tx, found, "pairing.approved_me" if me else "pairing.approved", now))
 
 
@@ -155,7 +155,7 @@ def block(tx: Transaction, seat: Seat, now: int) -> Block | None:
     found = pairing.block(tx, seat, now)
     if found is not None:
         page_logins.end_from(tx, seat)
-        for channel, name in pairing.seats_of(tx, seat):  # whoever was invited, too
+        for channel, name in links.seats_of(tx, seat):  # whoever was invited, too
             if channel == routing.OWNER_SEAT[0] and (channel, name) != routing.OWNER_SEAT:
                 page_logins.end(tx, name)
     return found
@@ -179,7 +179,7 @@ def revoke(tx: Transaction, seat: Seat) -> int:
 
 def end_link(tx: Transaction, seat: Seat, now: int) -> Letter | None:
     """Let an account be somebody of its own again; None when it was not linked."""
-    parted = pairing.part(tx, seat)
+    parted = links.part(tx, seat)
     if parted is None:
         return None
     words = text(parted.language, "link.ended_here")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.context import budget
+from bot.context import tokens
 from tests.support import Engine, running
 
 
@@ -15,7 +15,7 @@ def believes_every_figure(monkeypatch: pytest.MonkeyPatch) -> None:
 
     That figures are checked is shown in tests/unit/test_turn.py.
     """
-    monkeypatch.setattr(budget, "is_plausible", lambda *_: True)
+    monkeypatch.setattr(tokens, "is_plausible", lambda *_: True)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from bot.agent.tools import DecidedCall, ToolContext
 from bot.channel import Piece
 from bot.gateway.commits import Approvals
 from bot.messages import Message, Text, ToolResult, ToolUse
-from bot.sessions import tool_calls
+from bot.sessions import approvals
 from bot.sessions.inbox import QueuedMessage
 from bot.testing import ScriptedModel
 from tests.support import Engine, FakeClock, running, until
@@ -178,9 +178,9 @@ async def test_an_answer_begins_only_what_was_asked_in_its_own_conversation(tmp_
         await engine.ask("bake, please")
         id_ = command(await question(engine)).removeprefix("/allow ")
         database, now = engine.app.core.database, engine.clock()
-        found = await database.read(lambda tx: tool_calls.of_id(tx, id_))
+        found = await database.read(lambda tx: approvals.of_id(tx, id_))
         assert found is not None
-        await database.write(lambda tx: tool_calls.answer(tx, found, now, is_allowed=True))
+        await database.write(lambda tx: approvals.answer(tx, found, now, is_allowed=True))
 
         async def begun(session: str, answers: str) -> tuple[DecidedCall, ...]:
             inbound = replace(engine.message("yes"), answers=answers)

@@ -11,7 +11,7 @@ import orjson
 
 from bot.identity.view import MemoryView
 from bot.recovery import TRANSCRIPTS
-from bot.sessions import browsing, erasing, store
+from bot.sessions import browsing, deleting, store
 from bot.storage.tables import TABLES
 from bot.testing import ScriptedModel
 from tests.fakes.brain import query
@@ -96,18 +96,18 @@ async def test_what_a_kill_broke_off_is_completed_and_what_was_forgotten_before_
         await engine.ask_each("the locker is 4711-zebra", SECRET, "/memory forget zebra")
         await engine.ask_each("/memory forget yes", "/new", "something else")
         id_ = await id_of(browser, "nests")
-        await lengthen(tmp_path, id_, 3 * erasing.SLICE, "heron number")
+        await lengthen(tmp_path, id_, 3 * deleting.SLICE, "heron number")
         async with beside(tmp_path) as database:
             session = await database.read(lambda tx: store.get(tx, id_))
             assert session is not None
-            await database.write(lambda tx: erasing.begin(tx, session, NOON + 1) and None)
+            await database.write(lambda tx: deleting.begin(tx, session, NOON + 1) and None)
         await engine.app.maintenance.deletions.look()
         view = MemoryView("main", (), private=True, people=("main",))
         async with beside(tmp_path) as database:
             assert await database.read(lambda tx: browsing.find(tx, view, "heron", 9)) == []
         await browser.post(f"/conversations/{id_}/restore")
         page = await browser.get(f"/conversations/{id_}.md")
-        assert f"heron number {3 * erasing.SLICE}" in page
+        assert f"heron number {3 * deleting.SLICE}" in page
         assert "zebra" not in page
         assert ids_in(await browser.get("/conversations?q=zebra")) == []
 
@@ -180,7 +180,7 @@ async def test_nobody_deletes_or_restores_what_is_anothers(tmp_path):
         await browser.get(f"/api/conversations/{bobs.id}/notes", 404)
         assert session is not None
         async with beside(tmp_path) as database:
-            await database.write(lambda tx: erasing.begin(tx, session, NOON + 1) and None)
+            await database.write(lambda tx: deleting.begin(tx, session, NOON + 1) and None)
         await browser.post(f"/conversations/{bobs.id}/restore", 404)
         assert "Restore" not in await browser.get("/conversations?deleted")
 

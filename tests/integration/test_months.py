@@ -19,7 +19,7 @@ from bot.clock import system_clock
 from bot.cluster import takeover
 from bot.cluster.node import NOTICE_SECONDS, ROUND_SECONDS, Retention
 from bot.errors import StorageError
-from bot.sessions import entries, forgetting, store, tool_calls
+from bot.sessions import artifacts, entries, forgetting, store
 from bot.sessions.entries import NewEntry
 from bot.storage import Transaction, months
 from bot.storage.months import ROOM, Stored
@@ -290,7 +290,7 @@ async def test_a_month_is_told_then_dropped_with_all_that_is_large(database, pos
     assert await database.read(said) == ["and now"]
     assert await database.read(lambda tx: store.version(tx, session.id)) > before
     assert await database.read(lambda tx: tx.search_text("code", 9, [PLACE.key])) == []
-    assert await database.read(lambda tx: tool_calls.ids_of(tx, [PLACE.key])) == ["a-2"]
+    assert await database.read(lambda tx: artifacts.ids_of(tx, [PLACE.key])) == ["a-2"]
     assert partitions(postgres_url, "entries_text")[0] == part(this, "entries_text")
     for table in ("hidden", "forgotten"):
         assert run(postgres_url, f"SELECT count(*) FROM {table}") == [(0,)]

@@ -502,8 +502,8 @@ async def test_only_what_is_recorded_is_what_its_person_says(chat, tmp_path, kin
 
 
 async def test_one_person_cannot_fill_the_disk(chat, tmp_path, monkeypatch):
-    monkeypatch.setattr("bot.sessions.inbox.MOST_BYTES", 1_000)
-    monkeypatch.setattr("bot.sessions.inbox.MOST_FILES", 3)
+    monkeypatch.setattr("bot.sessions.uploads.MOST_BYTES", 1_000)
+    monkeypatch.setattr("bot.sessions.uploads.MOST_FILES", 3)
     async with chat.running(tmp_path), chat.client() as client, chat.client("ada") as ada:
         assert await client.put(b"x" * 900) == 204
         assert await client.put(b"x" * 101, B) == 413

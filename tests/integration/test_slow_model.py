@@ -12,11 +12,11 @@ import pytest
 
 from bot.agent.models import Request
 from bot.agent.models.speed import Speed
-from bot.context import budget
+from bot.context import tokens
 from bot.errors import ModelOverloaded, ModelTimeout
 from bot.identity.view import folder_name
 from bot.messages import ToolUse
-from bot.sessions.compactions import PAUSES_MS
+from bot.sessions.unsaved import PAUSES_MS
 from bot.testing import ScriptedModel
 from tests.fakes.brain import LONG, SUMMARY, Brain, added, numbered, query, says, writing
 from tests.integration.test_context_engine import ask, done
@@ -312,7 +312,7 @@ def prompt_of(request: Request) -> tuple[str, bytes]:
 
 def size_of(request: Request) -> int:
     system, tools = prompt_of(request)
-    return budget.estimate(system) + budget.estimate(tools.decode())
+    return tokens.estimate(system) + tokens.estimate(tools.decode())
 
 
 @pytest.mark.parametrize("window", [4_096, 8_192, 15_999])

@@ -18,7 +18,7 @@ import pytest
 
 from bot.agent.models import Reply, Request, TextDelta, ToolSpec, Usage
 from bot.clock import DAY_MS
-from bot.context import budget
+from bot.context import tokens
 from bot.memory import guard
 from bot.messages import ToolResult
 from bot.testing import InMemoryChannel, ScriptedModel, calls, says
@@ -55,8 +55,8 @@ class Till(ScriptedModel):
                 return calls("bake") if again and request.may_call else says("All right.")
 
     async def stream(self, request: Request) -> AsyncGenerator[TextDelta | Reply]:
-        sent = sum(budget.estimate(each.text) for each in request.messages)
-        sent = max(request.tokens, sent + budget.estimate(request.system))
+        sent = sum(tokens.estimate(each.text) for each in request.messages)
+        sent = max(request.tokens, sent + tokens.estimate(request.system))
         usage = Usage(sent, self.chance.randint(1, request.max_tokens))
         async for event in super().stream(request):
             for _ in range(self.chance.choice((0, 1, 30))):

@@ -21,7 +21,7 @@ from bot.agent.models import Reply, Request, ToolSpec
 from bot.agent.offline import OfflineModel, chore
 from bot.agent.tools import ToolContext
 from bot.config import MemoryConfig
-from bot.context import budget
+from bot.context import tokens
 from bot.identity.view import MAIN_SPACE, TALK, MemoryView
 from bot.memory.embed.multilingual import MultilingualEmbedder
 from bot.memory.index import Document, MemoryIndex
@@ -232,11 +232,11 @@ class Life:
 
     async def add(self, message: Message) -> None:
         self.messages.append(message)
-        self.sizes.append(budget.estimate(rendered([message])))
+        self.sizes.append(tokens.estimate(rendered([message])))
         self.unsaved.append(message)
         if message.role == "user" or any(isinstance(b, ToolUse) for b in message.blocks):
             return  # in the middle of a turn
-        used = sum(self.sizes) + budget.estimate(self.summary)
+        used = sum(self.sizes) + tokens.estimate(self.summary)
         if used > FLUSH_AT and not self.flushed:
             await self.flush()
         if used > COMPACT_AT:
@@ -342,7 +342,7 @@ async def test_at_least_38_of_40_facts_outlive_flush_and_compaction(
         f"\n{len(known)} of 40 facts are known after {life.compactions} compactions and "
         f"{life.saved} saved entries ({counts}; without reading notes {len(without_notes)}); after "
         f"/new, from notes and a search of notes and transcripts, {len(after_new)}. The summary "
-        f"has {budget.estimate(life.summary)} tokens. "
+        f"has {tokens.estimate(life.summary)} tokens. "
         f"Not known: {sorted({fact.answer for fact in FACTS} - known)}"
     )
     assert life.compactions >= 3

@@ -333,13 +333,13 @@ async def test_nobody_sees_what_another_found_on_the_web(tmp_path: Path):
 
 
 def whoever_asks_reads_on(patch: pytest.MonkeyPatch) -> None:
-    from bot.sessions import tool_calls
+    from bot.sessions import artifacts
 
     def anybodys(tx: Any, _view: object, _session: str, id_: str) -> str | None:
         rows = tx.execute("SELECT text FROM artifacts WHERE id = ?", (id_,))
         return next((row[0] for row in rows), None)
 
-    patch.setattr(tool_calls, "_text", anybodys)
+    patch.setattr(artifacts, "_text", anybodys)
 
 
 def any_address_is_opened(patch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from bot.agent.models import Reply, Request, TextDelta, Usage
 from bot.agent.offline import OfflineModel, chore
-from bot.context import budget
+from bot.context import tokens
 from bot.context.history import size_of
 from bot.messages import Message, Text, ToolResult, ToolUse
 from bot.sessions import entries
@@ -75,7 +75,7 @@ class Watched(ScriptedModel):
     def weigh(self, request: Request) -> int:
         """What the service counts for a request."""
         tools = orjson.dumps([[t.name, t.description, dict(t.schema)] for t in request.tools])
-        fixed = budget.estimate(request.system) + budget.estimate(tools.decode())
+        fixed = tokens.estimate(request.system) + tokens.estimate(tools.decode())
         return round((fixed + sum(map(self._size, request.messages))) * self.heavier)
 
     def _size(self, message: Message) -> int:

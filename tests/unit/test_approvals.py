@@ -26,9 +26,9 @@ from bot.identity.view import MemoryView
 from bot.messages import Asked, ToolUse
 from bot.messages import result_from_json as value_of
 from bot.messages import result_to_json as json_of
-from bot.sessions import store, tool_calls
+from bot.sessions import approvals, store
+from bot.sessions.approvals import KEPT_MS, VALID_MS, Question, Verdict
 from bot.sessions.reminders import ReplyTarget
-from bot.sessions.tool_calls import KEPT_MS, VALID_MS, Question, Verdict
 from bot.settings import config_model
 from bot.storage import Database, Transaction
 from bot.testing import InMemoryChannel
@@ -41,30 +41,30 @@ ADA, EVE = ("telegram", "default", "1"), ("telegram", "default", "2")
 
 
 async def ask(
-    database: Database, asker: tool_calls.Asker = ADA, at: int = NOON, session: str = "s"
+    database: Database, asker: approvals.Asker = ADA, at: int = NOON, session: str = "s"
 ) -> Question:
     return await database.write(
-        lambda tx: tool_calls.ask(tx, asker, at, session_id=session, entry=f"{session}.2", call="t")
+        lambda tx: approvals.ask(tx, asker, at, session_id=session, entry=f"{session}.2", call="t")
     )
 
 
 async def answer(database: Database, question: Question, *, is_allowed: bool, at: int = NOON):
-    await database.write(lambda tx: tool_calls.answer(tx, question, at, is_allowed=is_allowed))
+    await database.write(lambda tx: approvals.answer(tx, question, at, is_allowed=is_allowed))
 
 
 async def begin(database: Database, question: Question, at: int = NOON) -> str | None:
-    found = await database.write(lambda tx: tool_calls.begin(tx, question.id, at))
+    found = await database.write(lambda tx: approvals.begin(tx, question.id, at))
     return found[1] if found is not None else None
 
 
-async def open_ids(database: Database, asker: tool_calls.Asker = ADA, at: int = NOON) -> list[str]:
-    found = await database.read(lambda tx: tool_calls.open_in(tx, "s", asker, at))
+async def open_ids(database: Database, asker: approvals.Asker = ADA, at: int = NOON) -> list[str]:
+    found = await database.read(lambda tx: approvals.open_in(tx, "s", asker, at))
     return [question.id for question in found]
 
 
 async def test_what_was_allowed_is_begun_once(each_database: Database):
     question = await ask(each_database)
-    assert await each_database.read(lambda tx: tool_calls.of_id(tx, question.id)) == question
+    assert await each_database.read(lambda tx: approvals.of_id(tx, question.id)) == question
     assert question == Question(question.id, "s", "s.2", "t", ADA, "open", NOON)
     await answer(each_database, question, is_allowed=True)
     assert await begin(each_database, question) == "allowed"
@@ -90,7 +90,7 @@ async def test_the_first_answer_counts(each_database: Database):
 async def test_nothing_is_begun_that_was_not_answered(each_database: Database):
     question = await ask(each_database)
     assert await begin(each_database, question) == "begun"
-    found = await each_database.write(lambda tx: tool_calls.begin(tx, "nothing", NOON))
+    found = await each_database.write(lambda tx: approvals.begin(tx, "nothing", NOON))
     assert found is None
 
 
@@ -120,7 +120,7 @@ async def test_old_questions_go_but_not_what_was_allowed_and_still_waits(each_da
     await answer(each_database, allowed, is_allowed=True)
     await ask(each_database, at=NOON + KEPT_MS + 1)
     found = [
-        await each_database.read(lambda tx, id_=each.id: tool_calls.of_id(tx, id_))
+        await each_database.read(lambda tx, id_=each.id: approvals.of_id(tx, id_))
         for each in (old, allowed)
     ]
     assert [each is not None for each in found] == [False, True]
@@ -129,7 +129,7 @@ async def test_old_questions_go_but_not_what_was_allowed_and_still_waits(each_da
 async def test_a_restored_database_has_no_questions(each_database: Database):
     question = await ask(each_database)
     await answer(each_database, question, is_allowed=True)
-    await each_database.write(tool_calls.drop_all)
+    await each_database.write(approvals.drop_all)
     assert await begin(each_database, question) is None
 
 
@@ -143,7 +143,7 @@ async def test_a_question_says_what_is_to_be_done_to_whom_it_is_put(each_databas
         use = ToolUse("call-1", "oven", {"degrees": 180})
         put_approval(unit, inbound, use, session_id=session.id, entry="s.2", language="en")
         (letter,) = unit.letters
-        (question,) = tool_calls.open_in(tx, session.id, ADA, NOON)
+        (question,) = approvals.open_in(tx, session.id, ADA, NOON)
         noted = [(entry.kind, entry.text) for _, entry in store.recent(tx, PLACE.key, 9)]
         return letter, question, noted
 

@@ -183,7 +183,7 @@ CUT = {
     "bot.channel.kit.markdown_html.coloured": 5_000,  # MOST_CODE
     "bot.context.sentences.is_unwanted": 4_000,  # LONGEST_MESSAGE
     "bot.context.sentences.only_asks": 4_000,
-    "bot.net.addresses.parse": 500,  # the owner's, or of the environment
+    "bot.net.proxy.parse": 500,  # the owner's, or of the environment
 }
 # Those that parse Markdown: linear, but not in a moment. Seconds for each character.
 MARKDOWN = 8e-5

@@ -23,16 +23,17 @@ from bot.errors import StorageCorrupt, StorageError
 from bot.identity import MANY, MessageOrigin
 from bot.identity.view import MemoryView
 from bot.sessions import (
+    artifacts,
     compactions,
     erasing,
     forgetting,
+    links,
     pairing,
     recurrence,
     reminders,
     repeats,
     rooms,
     store,
-    tool_calls,
     zones,
 )
 from bot.sessions.compactions import Snapshot
@@ -125,9 +126,9 @@ def asked(tx: Transaction, sender: str, code: str = "ABCDEFGH") -> None:
 
 STEPS: dict[str, Callable[[Transaction, int, int], object]] = {
     "link": lambda tx, a, b: (
-        a % 3 != b % 3 and pairing.join(tx, link(SEATS[a % 3], SEATS[b % 3]), NOON + a)
+        a % 3 != b % 3 and links.join(tx, link(SEATS[a % 3], SEATS[b % 3]), NOON + a)
     ),
-    "unlink": lambda tx, a, _: pairing.part(tx, SEATS[a % 3]),
+    "unlink": lambda tx, a, _: links.part(tx, SEATS[a % 3]),
     "remind": lambda tx, a, b: reminders.add(tx, target(), f"r{a}", NOON + b * 100_000, NOON),
     "cancel": lambda tx, a, _: [
         reminders.mark(tx, each, "cancelled", NOON)
@@ -247,7 +248,7 @@ async def same(folder: Path, wanted: dict[str, list[Row]], words: list[int]) -> 
 async def filled(folder: Path) -> SqliteDatabase:
     """A link, two reminders, a forgotten entry."""
     database = await opened(folder)
-    await database.write(lambda tx: pairing.join(tx, link(SEATS[0], SEATS[1]), NOON))
+    await database.write(lambda tx: links.join(tx, link(SEATS[0], SEATS[1]), NOON))
     for number in range(2):
         await database.write(
             lambda tx, n=number: reminders.add(tx, target(), f"r{n}", NOON + n * 90_000, NOON)
@@ -280,7 +281,7 @@ async def test_what_people_are_told_is_done_is_on_the_disk_and_the_rest_soon(tmp
     await database.write(lambda tx: say(tx, "hello"))
     made = syncs(monkeypatch)
     told: dict[str, Callable[[Transaction], object]] = {
-        "link": lambda tx: pairing.join(tx, link(SEATS[0], SEATS[1]), NOON),
+        "link": lambda tx: links.join(tx, link(SEATS[0], SEATS[1]), NOON),
         "remind": lambda tx: reminders.add(tx, target(), "tea", NOON, NOON),
         "choose": lambda tx: store.change(tx, current(tx).id, model="other"),
         "forget": lambda tx: forgetting.forget_in(tx, VIEW, "hello", NOON),
@@ -624,7 +625,7 @@ async def test_a_long_result_that_was_forgotten_and_a_beginning_of_requests_do_n
 
     await database.write(put)
     await copied(tmp_path, database)
-    await database.write(lambda tx: tool_calls.drop(tx, [PLACE.key], "word"))
+    await database.write(lambda tx: artifacts.drop(tx, [PLACE.key], "word"))
     await database.close()
     damage(tmp_path)
     database = await opened(tmp_path)

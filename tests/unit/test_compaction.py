@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.config import PruningConfig
-from bot.context import budget, quoting
-from bot.context.budget import Folding
+from bot.context import quoting, tokens
 from bot.context.history import CLEARED, prune_results, pruning_is_due, tool_names, turn_starts
 from bot.context.quoting import Said
+from bot.context.tokens import Folding
 from bot.messages import Message, Opaque, Quote, Quoted, Text, ToolResult, ToolUse
 from bot.upkeep import summary
 from bot.upkeep.compaction import KEPT_SHARE, LEAST_TOKENS, where_to_cut
@@ -270,7 +270,7 @@ def test_failed_tools_are_named_once_and_the_latest_stay():
 def test_what_is_fitted_is_about_as_long_as_wished(said, most):
     fitted = quoting.fitted([*said, Said("person", "很长 long " * 3_000)], most)
     assert len(fitted) == len(said) + 1
-    assert sum(budget.estimate(each.text) for each in fitted) <= most + len(fitted)
+    assert sum(tokens.estimate(each.text) for each in fitted) <= most + len(fitted)
 
 
 def test_a_plain_note_keeps_what_was_summarised_before():
@@ -312,7 +312,7 @@ def after(*messages: Message) -> list[Message]:
 def sizes_of(messages: list[Message]) -> list[int]:
     return [
         sum(
-            budget.estimate(block.text) if isinstance(block, Text | ToolResult) else 5
+            tokens.estimate(block.text) if isinstance(block, Text | ToolResult) else 5
             for block in message.blocks
         )
         for message in messages
@@ -383,7 +383,7 @@ def test_the_oldest_results_are_emptied_until_half_the_window_is_free(window):
     messages = after(*answered(*["x" * 3_999] * 30))
     sizes = [0] * len(messages)
     results = range(2, 62, 2)
-    saved = budget.estimate("x" * 3_999) - budget.estimate(CLEARED)
+    saved = tokens.estimate("x" * 3_999) - tokens.estimate(CLEARED)
     for over, cleared in ((-1, 0), (0, 1), (saved - 1, 1), (saved, 2), (saved + 1, 2)):
         sizes[0] = window // 2 + over
         found = pruned(messages, window=window, sizes=sizes)
@@ -610,7 +610,7 @@ def test_only_the_text_of_old_results_is_ever_changed_once_and_it_gets_shorter(
             assert isinstance(old, ToolResult)
             assert isinstance(new, ToolResult)
             assert (old.tool_use_id, old.is_error) == (new.tool_use_id, new.is_error)
-            assert budget.estimate(new.text) < budget.estimate(old.text)
+            assert tokens.estimate(new.text) < tokens.estimate(old.text)
             assert "get" not in config.deny or names[old.tool_use_id] != "get"
 
 

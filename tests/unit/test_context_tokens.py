@@ -14,8 +14,8 @@ import tiktoken_ext.openai_public
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.context import budget
-from bot.context.budget import (
+from bot.context import budget, tokens
+from bot.context.tokens import (
     EXACT,
     HIGH,
     KNOWN,
@@ -36,10 +36,10 @@ TEXTS = st.text(alphabet=st.characters(), max_size=300)
 LINES = b"".join(base64.b64encode(bytes([n])) + b" %d\n" % n for n in range(256))
 
 
-def encoding(name: str, raw: bytes = LINES) -> dict[str, budget.Define]:
+def encoding(name: str, raw: bytes = LINES) -> dict[str, tokens.Define]:
     """An encoding by its name, defined as tiktoken defines its own."""
 
-    def define(load: budget.Load) -> dict[str, object]:
+    def define(load: tokens.Load) -> dict[str, object]:
         ranks = load(f"https://ranks.example/{name}", expected_hash=hashlib.sha256(raw).hexdigest())
         return {"pat_str": r"\S+|\s+", "mergeable_ranks": ranks}
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bot.agent.models import Reply, Request
 from bot.agent.tools import ToolContext
 from bot.config import FlushConfig
-from bot.context import budget, quoting
+from bot.context import quoting, tokens
 from bot.errors import (
     ConfidantError,
     ModelBadReply,
@@ -468,7 +468,7 @@ async def test_rules_longer_than_the_window_leave_room_for_the_conversation(memo
     await memory.flush(model, *TALK, context=context)
     (asked,) = model.requests
     assert "Be kind" in asked.system
-    assert budget.estimate(asked.system) < 4_000
+    assert tokens.estimate(asked.system) < 4_000
 
 
 async def test_what_was_recalled_is_not_written_back(memory: Memory):
@@ -643,6 +643,6 @@ async def test_a_conversation_longer_than_the_window_is_looked_at_in_parts(memor
     await memory.flush(model, *messages, person("x" * 200_000), context=context)
     prompts = [asked.messages[0].text for asked in model.requests]
     assert len(prompts) > 2
-    assert all(budget.estimate(prompt) < 12_000 for prompt in prompts)
+    assert all(tokens.estimate(prompt) < 12_000 for prompt in prompts)
     seen = "".join(prompts)
     assert all(f"matter number {n} " in seen for n in range(60))

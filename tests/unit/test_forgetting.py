@@ -26,9 +26,9 @@ from bot.memory import note_store
 from bot.memory.guard import Guard
 from bot.memory.note_store import FolderNotes, Watch
 from bot.memory.notes import Notes, SpaceFiles
-from bot.sessions import browsing, compactions, entries, forgetting, inbox, store
+from bot.sessions import browsing, compactions, entries, forgetting, store, uploads
+from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.entries import Entry, NewEntry
-from bot.sessions.tool_calls import ArtifactStore
 from bot.storage import Database, Transaction
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside, until, write_file
@@ -157,7 +157,7 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
         ]
         store.append(tx, id_, news, 1)
         for media in (file, other, named):
-            assert inbox.put(tx, address, media, 0, b"1234", now=1)
+            assert uploads.put(tx, address, media, 0, b"1234", now=1)
         browsing.name(tx, id_, "All about TEA", 1)
         return id_
 
@@ -172,7 +172,7 @@ async def test_commands_names_and_files_are_forgotten_with_the_words(each_databa
         session = store.get(tx, id_)
         assert session is not None
         said = browsing.before(tx, session, None, 10)
-        kept = sorted(inbox.whole(tx, address))
+        kept = sorted(uploads.whole(tx, address))
         return browsing.title_of(tx, id_), [each.text for each in said.said], kept
 
     title, said, kept = await each_database.read(left)

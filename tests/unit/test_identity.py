@@ -39,8 +39,8 @@ from bot.identity import (
     routing,
 )
 from bot.identity.view import folder_name
-from bot.sessions import pairing
-from bot.sessions.pairing import LINK_VALID_MS, LinkCode
+from bot.sessions import links, pairing
+from bot.sessions.links import LINK_VALID_MS, LinkCode
 from bot.settings import config_model
 from bot.storage.sqlite import _connect_and_migrate
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -268,39 +268,39 @@ def message(seat: tuple[str, str], chat_type: str = "direct") -> Inbound:
 
 
 def test_a_code_is_used_up_by_whoever_types_it_first_in_whatever_case(tx):
-    pairing.offer(tx, offered(), NOW)
-    assert pairing.claim(tx, " abcdefgh ", "discord:77", NOW + LINK_VALID_MS - 1) == offered()
-    assert pairing.claim(tx, "ABCDEFGH", "nct:eve", NOW) is None
+    links.offer(tx, offered(), NOW)
+    assert links.claim(tx, " abcdefgh ", "discord:77", NOW + LINK_VALID_MS - 1) == offered()
+    assert links.claim(tx, "ABCDEFGH", "nct:eve", NOW) is None
 
 
 @pytest.mark.parametrize(
     "typed", ["", " ", "ABCDEFG", "ABCDEFGHJ", "HGFEDCBA", "%", "ABCDEFG\u202eH"]
 )
 def test_what_is_no_code_claims_nothing(tx, typed):
-    pairing.offer(tx, offered(), NOW)
-    assert pairing.claim(tx, typed, "discord:77", NOW) is None
-    assert pairing.claim(tx, "ABCDEFGH", "discord:77", NOW) is not None
+    links.offer(tx, offered(), NOW)
+    assert links.claim(tx, typed, "discord:77", NOW) is None
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW) is not None
 
 
 def test_an_own_or_an_old_code_claims_nothing(tx):
-    pairing.offer(tx, offered(), NOW)
-    assert pairing.claim(tx, "ABCDEFGH", "telegram:42", NOW) is None
-    assert pairing.claim(tx, "ABCDEFGH", "discord:77", NOW + LINK_VALID_MS) is None
-    assert pairing.claim(tx, "ABCDEFGH", "discord:77", NOW - LINK_VALID_MS) is None
+    links.offer(tx, offered(), NOW)
+    assert links.claim(tx, "ABCDEFGH", "telegram:42", NOW) is None
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW + LINK_VALID_MS) is None
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW - LINK_VALID_MS) is None
 
 
 def test_only_the_newest_code_of_a_person_is_good_and_old_ones_go(tx):
-    pairing.offer(tx, offered(), NOW)
-    pairing.offer(tx, offered(code="JKLMNPQR"), NOW + 1)
-    assert pairing.claim(tx, "ABCDEFGH", "discord:77", NOW + 1) is None
-    pairing.offer(tx, offered(person="nct:eve"), NOW + LINK_VALID_MS + 1)
+    links.offer(tx, offered(), NOW)
+    links.offer(tx, offered(code="JKLMNPQR"), NOW + 1)
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW + 1) is None
+    links.offer(tx, offered(person="nct:eve"), NOW + LINK_VALID_MS + 1)
     assert tx.execute("SELECT person FROM link_codes") == [("nct:eve",)]
 
 
 def test_whoever_was_joined_to_another_one_has_no_code_to_give(tx):
-    pairing.offer(tx, offered(), NOW)
-    pairing.join(tx, link(ADA_SEAT, EVE), NOW)
-    assert pairing.claim(tx, "ABCDEFGH", "discord:77", NOW) is None
+    links.offer(tx, offered(), NOW)
+    links.join(tx, link(ADA_SEAT, EVE), NOW)
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW) is None
 
 
 def test_no_code_is_nobodys():
@@ -317,9 +317,9 @@ def test_a_root_is_never_linked_itself_and_who_was_joined_stays_together(tmp_pat
     tx = SqliteTransaction(connection)
     groups = {seat: {seat} for step in steps for seat in step[:2]}
     for seat, other, joins in steps:
-        roots = {each.seat: each.root for each in pairing.everything(tx)}
+        roots = {each.seat: each.root for each in links.everything(tx)}
         if joins and roots.get(seat, seat) != roots.get(other, other):
-            pairing.join(tx, link(seat, roots.get(other, other)), NOW)
+            links.join(tx, link(seat, roots.get(other, other)), NOW)
             moving = {seat} | {each for each, root in roots.items() if root == seat}
             for each in moving:
                 groups[each].discard(each)
@@ -328,11 +328,11 @@ def test_a_root_is_never_linked_itself_and_who_was_joined_stays_together(tmp_pat
             whole = groups[other] | moving
             for each in whole:
                 groups[each] = whole
-        elif not joins and pairing.part(tx, seat) is not None:
+        elif not joins and links.part(tx, seat) is not None:
             for each in set(groups) - {seat}:
                 groups[each] = groups[each] - {seat}
             groups[seat] = {seat}
-    found = {each.seat: each.root for each in pairing.everything(tx)}
+    found = {each.seat: each.root for each in links.everything(tx)}
     assert not set(found) & set(found.values())
     for one, together in groups.items():
         for other in groups:
@@ -342,10 +342,10 @@ def test_a_root_is_never_linked_itself_and_who_was_joined_stays_together(tmp_pat
 
 
 def test_what_is_parted_says_where_it_can_be_told(tx):
-    pairing.join(tx, link(), NOW)
-    assert pairing.part(tx, THERE) == link()
-    assert pairing.part(tx, THERE) is None
-    assert pairing.everything(tx) == []
+    links.join(tx, link(), NOW)
+    assert links.part(tx, THERE) == link()
+    assert links.part(tx, THERE) is None
+    assert links.everything(tx) == []
 
 
 # --- who somebody is ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bot.context import budget
+from bot.context import tokens
 from bot.memory import chunking, claims, listing, markdown, words
 from bot.memory.chunking import CHUNK_TOKENS, OVERLAP_TOKENS, Unit, split, units, windows
 from bot.memory.listing import MAX_SNIPPET, OMITTED
@@ -263,7 +263,7 @@ def test_chunks_are_the_lines_of_a_note_or_pieces_of_one_within_their_limit(text
     for chunk in found:
         assert 1 <= chunk.start_line <= chunk.end_line <= len(lines)
         assert chunk.text.strip()
-        assert budget.estimate(chunk.text) <= size
+        assert tokens.estimate(chunk.text) <= size
         if is_part(chunk, lines):
             assert chunk.start_line == chunk.end_line
             assert chunk.text in lines[chunk.start_line - 1]
@@ -280,7 +280,7 @@ def test_chunks_are_the_lines_of_a_note_or_pieces_of_one_within_their_limit(text
             continue
         assert (after.start_line, after.end_line) != (before.start_line, before.end_line)
         shared = lines[after.start_line - 1 : before.end_line]
-        assert sum(budget.estimate(line) for line in shared) <= overlap
+        assert sum(tokens.estimate(line) for line in shared) <= overlap
 
 
 def test_a_list_of_short_lines_overlaps():
@@ -288,7 +288,7 @@ def test_a_list_of_short_lines_overlaps():
     assert len(found) > 5
     for before, after in pairwise(found):
         assert 0 < before.end_line - after.start_line + 1 <= OVERLAP_TOKENS
-        assert budget.estimate(before.text) > CHUNK_TOKENS * 0.9
+        assert tokens.estimate(before.text) > CHUNK_TOKENS * 0.9
 
 
 @pytest.mark.parametrize("unit", ["word ", "字", "שלום ", "a\u200b", "x" * 39 + " "])
@@ -297,8 +297,8 @@ def test_one_line_of_a_megabyte_is_cut_and_not_doubled(unit):
     found = split(line)
     assert "".join(chunk.text for chunk in found).rstrip() == line.rstrip()
     assert {(chunk.start_line, chunk.end_line) for chunk in found} == {(1, 1)}
-    assert all(budget.estimate(chunk.text) <= CHUNK_TOKENS for chunk in found)
-    assert len(found) <= 2 * budget.estimate(line) / CHUNK_TOKENS + 1
+    assert all(tokens.estimate(chunk.text) <= CHUNK_TOKENS for chunk in found)
+    assert len(found) <= 2 * tokens.estimate(line) / CHUNK_TOKENS + 1
 
 
 def test_a_long_line_is_cut_between_words():
@@ -386,7 +386,7 @@ def test_every_word_of_a_chunk_is_in_a_window_once(text, size):
     assert "".join("".join(w.text.split()) for w in found) == "".join(text.split())
     for window in found:
         assert 0 <= window.first <= window.last < len(text.split("\n"))
-        assert budget.estimate(window.text) <= size
+        assert tokens.estimate(window.text) <= size
 
 
 @given(NOTE, st.integers(20, 200))
@@ -397,7 +397,7 @@ def test_units_are_the_lines_in_order_and_make_up_the_text(text, size):
     )
     assert rebuilt == text
     assert not found[0].continues
-    assert all(budget.estimate(unit.text) <= size for unit in found)
+    assert all(tokens.estimate(unit.text) <= size for unit in found)
 
 
 @given(NOTE)

@@ -28,7 +28,7 @@ from bot.agent.models.registry import (
 )
 from bot.agent.models.wire import NO_OUTPUT, OPENING, load
 from bot.config import ModelsConfig
-from bot.context.budget import Folding
+from bot.context.tokens import Folding
 from bot.errors import (
     ModelAuth,
     ModelBadReply,

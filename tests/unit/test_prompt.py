@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from bot.channel import MAX_REPLY_TEXT, Foreign, Heard, Inbound, Media, ReplyTo
 from bot.config import AgingConfig
-from bot.context.budget import estimate
 from bot.context.prompt import (
     MAX_QUOTE,
     PERSONA_FILE_CAP,
@@ -31,6 +30,7 @@ from bot.context.prompt import (
     unquoted,
 )
 from bot.context.quoting import recap
+from bot.context.tokens import estimate
 from bot.identity.view import MAIN_SPACE, MemoryView
 from bot.memory import layout
 from bot.memory.claims import Aging, digest

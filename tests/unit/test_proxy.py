@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from bot.net.addresses import Proxy, choose, is_local
-from bot.net.addresses import parse as parse_proxy
+from bot.net.proxy import Proxy, choose, is_local
+from bot.net.proxy import parse as parse_proxy
 
 API = URL("https://api.example.org/v1")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bot.agent import recall
 from bot.agent.recall import LATER, PARTIAL, Find, Shown, is_near
-from bot.context.budget import weight
+from bot.context.tokens import weight
 from bot.memory.search import Hit, Line
 from bot.messages import Quote, Text, Whose
 

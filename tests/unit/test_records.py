@@ -8,13 +8,14 @@ from bot.channel import Address
 from bot.delivery.outbox import LETTERS
 from bot.identity import Link, MessageOrigin
 from bot.push.pusher import SUBSCRIPTIONS, Subscription
+from bot.sessions.approvals import QUESTIONS
+from bot.sessions.links import CODES, LINKS
 from bot.sessions.page_logins import LINKS as PAGE_LINKS
 from bot.sessions.page_logins import LOGINS, PEOPLE, Login, PagePerson
-from bot.sessions.pairing import BLOCKS, CODES, LINKS, PAIRINGS
+from bot.sessions.pairing import BLOCKS, PAIRINGS
 from bot.sessions.reminders import REMINDERS, Reminder, ReplyTarget
 from bot.sessions.repeats import REPEATS
 from bot.sessions.store import SESSIONS
-from bot.sessions.tool_calls import QUESTIONS
 from tests.support import NOON
 
 ADA = Address("telegram", "default", "1")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bot.agent.models import Reply, Request
 from bot.agent.offline import OfflineModel
-from bot.context import budget, quoting, sentences
+from bot.context import quoting, sentences, tokens
 from bot.context.history import History, HistoryMessage, size_of
 from bot.context.quoting import Said
 from bot.errors import (
@@ -51,7 +51,7 @@ def talk(count: int = 20, length: int = 12) -> tuple[Message, ...]:
 
 def request(model: Any, messages: tuple[Message, ...] = (), **changes: Any) -> SummaryRequest:
     messages = messages or talk()
-    sizes = tuple(budget.estimate(rendered([message])) for message in messages)
+    sizes = tuple(tokens.estimate(rendered([message])) for message in messages)
     asked = SummaryRequest(
         model=model,
         model_name="m",
@@ -181,7 +181,7 @@ async def test_a_long_conversation_is_summarised_in_parts_that_fit_and_merged():
     assert done.summary == GOOD
     *parts, merge = [prompt_of(asked) for asked in model.requests]
     assert len(parts) > 1
-    assert all(budget.estimate(part) < 0.5 * 32_000 for part in parts)
+    assert all(tokens.estimate(part) < 0.5 * 32_000 for part in parts)
     said = [each for part in parts for each in quoting.read(part)]
     assert [each.text for each in said] == [message.text.strip() for message in messages]
     assert [each.who for each in quoting.read(merge)] == ["summary"] * len(parts)
@@ -189,7 +189,7 @@ async def test_a_long_conversation_is_summarised_in_parts_that_fit_and_merged():
 
 def _at_most(limit: int) -> Callable[[Request], str | Exception]:
     def answer(asked: Request) -> str | Exception:
-        return GOOD if budget.estimate(prompt_of(asked)) <= limit else ModelContextFull()
+        return GOOD if tokens.estimate(prompt_of(asked)) <= limit else ModelContextFull()
 
     return answer
 
@@ -205,7 +205,7 @@ async def test_a_message_that_no_call_can_hold_is_cut_and_at_last_left_out():
     messages = (*talk(4), huge, assistant("I see"), *talk(4))
     model = ScriptedModel(lambda _: GOOD)
     await Summariser().summarise(request(model, messages, window=32_000))
-    assert all(budget.estimate(prompt_of(asked)) < 20_000 for asked in model.requests)
+    assert all(tokens.estimate(prompt_of(asked)) < 20_000 for asked in model.requests)
     assert any("characters are left out here" in prompt_of(asked) for asked in model.requests)
     model = ScriptedModel(_at_most(2_000))
     done = await Summariser().summarise(request(model, messages, window=32_000))
@@ -266,7 +266,7 @@ async def test_the_offline_model_summarises_in_the_words_that_were_said(window):
     done = await Summariser().summarise(asked)
     for fact in (*facts, "Ada likes oolong tea."):
         assert fact in done.summary
-    assert budget.estimate(done.summary) < sum(asked.sizes) / 2
+    assert tokens.estimate(done.summary) < sum(asked.sizes) / 2
     assert done == await Summariser().summarise(asked)
 
 
@@ -274,7 +274,7 @@ async def test_small_talk_alone_can_be_summarised_offline():
     messages = tuple(m for _ in range(60) for m in (person("hello there"), assistant("thanks!")))
     asked = request(OfflineModel(), messages)
     done = await Summariser().summarise(asked)
-    assert 0 < budget.estimate(done.summary) < sum(asked.sizes)
+    assert 0 < tokens.estimate(done.summary) < sum(asked.sizes)
 
 
 def test_a_summary_prefers_what_is_open_exact_and_last_in_its_latest_words():
@@ -330,7 +330,7 @@ conversations = st.lists(
 @given(conversations, st.integers(20, 300))
 def test_a_summary_is_never_longer_than_wished(said: list[Said], limit: int):
     summary = quoting.summarise(said, limit)
-    assert budget.estimate(summary) <= limit + 1
+    assert tokens.estimate(summary) <= limit + 1
     assert summary == quoting.summarise(said, limit)
 
 
@@ -409,7 +409,7 @@ def test_after_a_report_only_what_came_since_is_estimated(before, after, reporte
     history.extend(after)
     counted = reported + round(weight(after) * factor)
     estimate = round((99 + weight(before) + weight(after)) * factor)
-    believed = counted if budget.is_plausible(counted, estimate) else estimate
+    believed = counted if tokens.is_plausible(counted, estimate) else estimate
     assert history.used(99, factor) == believed
     assert history.messages == tuple(each.message for each in (*before, *after))
 
@@ -430,7 +430,7 @@ def test_a_summary_stands_for_exactly_what_was_before_the_first_kept(lines, data
     assert history.compact(summary, lines[cut].entry)
     assert list(history.lines) == lines[cut:]
     assert not history.is_reported  # a report about what is gone would flush a second time
-    assert history.estimated == weight(lines[cut:]) + budget.estimate(summary)
+    assert history.estimated == weight(lines[cut:]) + tokens.estimate(summary)
     first, *rest = history.messages
     assert rest == [each.message for each in lines[cut + 1 :]]
     assert first.text == lines[cut].message.text  # the summary is a note, not the person's words
@@ -487,12 +487,12 @@ def test_what_is_known_from_before_counts_only_when_it_is_more(before, after, kn
     history.extend(after)
     estimate = round((99 + history.estimated) * factor)
     counted = known + round(weight(after) * factor)
-    believed = counted if budget.is_plausible(counted, estimate) else 0
+    believed = counted if tokens.is_plausible(counted, estimate) else 0
     assert history.used(99, factor) == max(believed, estimate)
     assert not history.is_reported
 
 
 @given(st.text(), st.text())
 def test_more_text_is_never_fewer_tokens(one, other):
-    assert budget.estimate(one + other) >= budget.estimate(one)
-    assert budget.estimate(one + other) <= budget.estimate(one) + budget.estimate(other) + 1
+    assert tokens.estimate(one + other) >= tokens.estimate(one)
+    assert tokens.estimate(one + other) <= tokens.estimate(one) + tokens.estimate(other) + 1

@@ -19,12 +19,12 @@ from bot.agent.tools.toolbox import (
     limit_of,
     shortened,
 )
-from bot.context import budget
+from bot.context import tokens
 from bot.errors import NotVisible, StorageFull, ToolError
 from bot.identity.view import MemoryView
 from bot.messages import ToolUse
-from bot.sessions import store, tool_calls
-from bot.sessions.tool_calls import ArtifactStore
+from bot.sessions import artifacts, store
+from bot.sessions.artifacts import ArtifactStore
 from bot.storage.sqlite import SqliteDatabase
 from bot.unit_of_work import UnitOfWork
 from tests.support import beside
@@ -91,14 +91,14 @@ async def test_a_result_of_just_the_limit_stays_and_one_more_character_is_cut(wi
 async def test_a_chinese_result_takes_no_more_of_the_window(window: int):
     text = "海边的风景很好，" * 100_000
     cut, _ = await fitted(text, "tool", context("s", window=window), Kept())
-    assert 0.2 * window < budget.estimate(cut) <= 0.31 * window or len(cut) <= 400_000
-    assert budget.estimate(cut) <= 0.31 * window
+    assert 0.2 * window < tokens.estimate(cut) <= 0.31 * window or len(cut) <= 400_000
+    assert tokens.estimate(cut) <= 0.31 * window
 
 
 @pytest.mark.parametrize("window", [1_000, 4_000, 32_000, 200_000])
 def test_of_a_script_with_more_tokens_to_the_character_fewer_stay(window: int):
     text = "海" * 50_000
-    weight = budget.estimate(text) / len(text)
+    weight = tokens.estimate(text) / len(text)
     assert weight > 0.5
     wanted = max(1_000, int(window * 0.3 / weight))
     assert limit_of(text, window) == wanted < limit_of("x" * 50_000, window)
@@ -260,15 +260,15 @@ async def test_what_is_forgotten_is_removed_where_it_is_the_persons_own(database
     quoted = await kept.keep(mine, "tool", "so she said:\n> The Code is\n> XYZZY  42, she said")
     other = await kept.keep(mine, "tool", "the boats")
     bobs = await kept.keep(theirs, "tool", "the code is xyzzy 42")
-    picture = await kept.keep(mine, tool_calls.PICTURE, "the code is xyzzy 42")
+    picture = await kept.keep(mine, artifacts.PICTURE, "the code is xyzzy 42")
     words = "code is xyzzy 42"
-    held = await database.read(lambda tx: tool_calls.among(tx, tool_calls.ids_of(tx, [ADA]), words))
+    held = await database.read(lambda tx: artifacts.among(tx, artifacts.ids_of(tx, [ADA]), words))
     assert held == [quoted]
-    assert await database.write(lambda tx: tool_calls.drop(tx, [ADA], words)) == 1
+    assert await database.write(lambda tx: artifacts.drop(tx, [ADA], words)) == 1
     left = await database.read(lambda tx: tx.execute("SELECT id FROM artifacts"))
     assert {row[0] for row in left} == {other, bobs, picture}
     for keys, what in (([ADA], ""), ([ADA], "  "), ([], "boats"), ([ADA], "%")):
         assert (
-            await database.write(lambda tx, keys=keys, what=what: tool_calls.drop(tx, keys, what))
+            await database.write(lambda tx, keys=keys, what=what: artifacts.drop(tx, keys, what))
             == 0
         )

@@ -17,7 +17,7 @@ from bot.identity import MessageOrigin
 from bot.memory import selftest
 from bot.memory.night import record as nights
 from bot.memory.transcripts import _documents
-from bot.sessions import browsing, compactions, erasing, inbox, page_logins, repeats, store
+from bot.sessions import browsing, erasing, inbox, page_logins, repeats, store, unsaved
 from bot.sessions.entries import NewEntry, entry_id
 from bot.sessions.page_logins import Login, PagePerson
 from bot.storage import Transaction, backup_state, records
@@ -101,11 +101,11 @@ KINDS = {
         "repeats 2",
     ),
     "unsaved conversations": Kind(
-        _meta(compactions.PREFIX, UNSAVED, UNSAVED),
-        f"UPDATE meta SET value = ? WHERE key = '{compactions.PREFIX}b'",
+        _meta(unsaved.PREFIX, UNSAVED, UNSAVED),
+        f"UPDATE meta SET value = ? WHERE key = '{unsaved.PREFIX}b'",
         UNSAVED,
-        lambda tx: compactions.due(tx, 9),
-        f"meta {compactions.PREFIX}b",
+        lambda tx: unsaved.due(tx, 9),
+        f"meta {unsaved.PREFIX}b",
     ),
     "people who were erased": Kind(
         _meta(erasing.ERASED, MARK, MARK),

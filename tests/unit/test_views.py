@@ -18,7 +18,7 @@ from bot.memory.memory import Cleared, Forgotten, Overview, Preview
 from bot.memory.search import Hit
 from bot.memory.selftest import Asked
 from bot.money import Allowance, Prices, Spent
-from bot.sessions import pairing
+from bot.sessions import links, pairing
 from bot.sessions.forgetting import Gone, Held, Mention
 from bot.storage import Database, Transaction
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -43,7 +43,7 @@ def test_everybody_is_shown_once_with_what_the_configuration_and_links_say(tx: S
     for sender, code in (("42", "ABCDEFGH"), ("7", "BCDEFGHJ"), ("9", "CDEFGHJK")):
         asked(tx, sender, code)
     assert people.block(tx, ("telegram", "9"), NOON) is not None
-    pairing.join(tx, Link(("discord", "5"), ADA, Address("discord", "work", "5"), "en"), NOON)
+    links.join(tx, Link(("discord", "5"), ADA, Address("discord", "work", "5"), "en"), NOON)
     found = people.people(tx, session, NOON)
     assert [(each.seat, each.code, each.is_own) for each in found.asking] == [
         (EVE, "ABCDEFGH", False),

@@ -14,8 +14,9 @@ from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
 from bot.config import Thinking
-from bot.context.budget import DEFAULT_WINDOW, Folding
+from bot.context.budget import DEFAULT_WINDOW
 from bot.context.quoting import Said
+from bot.context.tokens import Folding
 from bot.messages import Message
 
 Thoughts = Literal["never", "turn", "kept", "needed"]

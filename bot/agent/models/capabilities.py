@@ -24,7 +24,7 @@ from bot.agent.models.wire import OPENING, load
 from bot.channel.kit.json_access import mapping
 from bot.clock import DAY_MS
 from bot.config import ANTHROPIC, ServiceConfig, Thinking
-from bot.context.budget import Folding
+from bot.context.tokens import Folding
 from bot.errors import ModelError
 from bot.messages import Block, Message, Opaque, Picture, Text, ToolResult, ToolUse
 

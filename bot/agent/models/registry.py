@@ -27,7 +27,7 @@ from bot.config import (
     ServiceConfig,
     Settings,
 )
-from bot.context import budget
+from bot.context import tokens
 from bot.errors import (
     ConfigError,
     ModelBilling,
@@ -327,7 +327,7 @@ class Models:
                     async with aclosing(service.model.stream(sent)) as events:
                         async for event in events:
                             if isinstance(event, TextDelta):
-                                if watch.hear(budget.estimate(event.text)):
+                                if watch.hear(tokens.estimate(event.text)):
                                     slots.spoke(call)
                             else:
                                 whole = watch.whole(self.speed(name), event.usage, request.tokens)
@@ -486,7 +486,7 @@ def _watched(
             on_asked(model)
 
     def thought(words: str) -> None:
-        watch.hear(budget.estimate(words), thought=True)
+        watch.hear(tokens.estimate(words), thought=True)
         if on_thought is not None:
             on_thought(words)
 

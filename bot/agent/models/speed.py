@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from pydantic import NonNegativeFloat, TypeAdapter, ValidationError
 
 from bot.agent.models import Usage
-from bot.context import budget
+from bot.context import tokens
 from bot.errors import ModelPutOff
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class Stopwatch:
         if not self._thought and usage.output_tokens > HIDDEN * self._written + LEAST_OUTPUT:
             return speed
         read, wrote = usage.input_tokens + usage.cache_write_tokens, usage.output_tokens
-        if sent and not budget.is_plausible(read, sent):
+        if sent and not tokens.is_plausible(read, sent):
             return speed
         reading = self._first - self._sent
         return speed.learn(

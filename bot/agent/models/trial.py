@@ -21,7 +21,7 @@ from bot.agent.turn import Meter
 from bot.channel import Finding
 from bot.clock import system_clock
 from bot.config import ModelsConfig
-from bot.context import budget
+from bot.context import tokens
 from bot.context.budget import NARROW, TOO_SMALL
 from bot.errors import ModelBlind, ModelError
 from bot.messages import Message, Picture, Text, ToolResult, ToolUse
@@ -227,7 +227,7 @@ class _Attempt:
             tokens=MOST_SENT,
         )
         self._words, self._pieces = "", 0
-        written = self._stream(request, lambda: budget.estimate(self._words))
+        written = self._stream(request, lambda: tokens.estimate(self._words))
         async with asyncio.timeout_at(self._until), aclosing(written) as events:
             async for event in events:
                 if isinstance(event, TextDelta):

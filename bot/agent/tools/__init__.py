@@ -22,8 +22,8 @@ from bot.memory import markdown
 from bot.memory.note_store import Watch
 from bot.memory.notes import Place
 from bot.messages import Message, Quoted, ToolUse, ToolValue
+from bot.sessions.approvals import Verdict
 from bot.sessions.reminders import ReplyTarget
-from bot.sessions.tool_calls import Verdict
 
 
 @dataclass(frozen=True, slots=True)

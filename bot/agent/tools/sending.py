@@ -25,9 +25,9 @@ from bot.i18n import text
 from bot.identity import MANY, ConversationResolver
 from bot.messages import Picture
 from bot.sessions import store
+from bot.sessions.artifacts import ArtifactStore
 from bot.sessions.reminders import ReplyTarget
 from bot.sessions.store import Session
-from bot.sessions.tool_calls import ArtifactStore
 from bot.shares import FILES, Budget, Pool
 from bot.storage import Database, Transaction
 from bot.unicode import well_formed

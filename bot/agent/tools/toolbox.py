@@ -20,13 +20,13 @@ from bot.agent import tools
 from bot.agent.models import ToolSpec
 from bot.agent.tools import DecidedCall, Parameters, Tool, ToolContext, Words
 from bot.agent.tools.mcp.servers import MAX_NAME, schema_of
-from bot.context import budget
+from bot.context import tokens
 from bot.errors import NotVisible, StorageError, ToolError
 from bot.identity.access import Permission, ToolRights, permission
 from bot.identity.view import MemoryView
 from bot.messages import Asked, Quoted, Refused, ToolResult, ToolUse, ToolValue
 from bot.metrics import Metrics
-from bot.sessions.tool_calls import ArtifactStore
+from bot.sessions.artifacts import ArtifactStore
 
 # Results too long for a conversation: cut, kept whole, and read on with `artifact_get`.
 
@@ -60,7 +60,7 @@ def limit_of(text: str, window: int) -> int:
     limit = max(LEAST, min(int(window * CHARACTERS_PER_TOKEN * SHARE), MOST))
     if len(text) <= LEAST or text.isascii():
         return limit
-    weight = budget.estimate(text) / len(text)  # tokens a character
+    weight = tokens.estimate(text) / len(text)  # tokens a character
     return min(limit, max(LEAST // 2, int(window * SHARE / weight)))
 
 
@@ -356,9 +356,9 @@ def _few(specs: Iterable[ToolSpec]) -> list[ToolSpec]:
     """The tools of a short prompt: built-in ones in few words, others as far as there is room."""
     every = list(specs)
     found = {spec.name: spec.short for spec in every if spec.short is not None}
-    room = SHORT_TOOLS - sum(budget.estimate(_json([spec])) for spec in found.values())
+    room = SHORT_TOOLS - sum(tokens.estimate(_json([spec])) for spec in found.values())
     for spec in every:
-        room -= 0 if spec.built_in else budget.estimate(_json([spec]))
+        room -= 0 if spec.built_in else tokens.estimate(_json([spec]))
         if not spec.built_in and room >= 0:
             found[spec.name] = spec
     return [found[spec.name] for spec in every if spec.name in found]

@@ -33,7 +33,7 @@ from bot.agent.tools.mcp.servers import UNUSABLE, Offer, reduced
 from bot.channel import reveal
 from bot.config import McpConfig
 from bot.errors import ToolError
-from bot.net.addresses import choose
+from bot.net.proxy import choose
 
 MAX_MESSAGES = 5_000  # within a window …
 MAX_BYTES = 40_000_000  # … and of all of them

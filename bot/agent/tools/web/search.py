@@ -34,8 +34,9 @@ from bot.errors import ConfigError, PoolFull, ToolError
 from bot.files.opener import FileReader
 from bot.invocation import installing
 from bot.messages import Quote, Quoted
-from bot.net.addresses import Guard, choose
+from bot.net.addresses import Guard
 from bot.net.connection import session, why
+from bot.net.proxy import choose
 from bot.shares import SEARCHES, Pool
 
 MAX_QUERY = 400  # characters; Brave takes no more
