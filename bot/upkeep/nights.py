@@ -29,8 +29,8 @@ from bot.memory.memory import Memory, Spot
 from bot.memory.night import record
 from bot.memory.night.edits import Edit
 from bot.memory.night.keeper import Keeper, TakenBack
+from bot.memory.night.proposals import SYSTEM
 from bot.memory.night.record import Night
-from bot.memory.night.rules import SYSTEM
 from bot.memory.note_store import Watch
 from bot.sessions import store
 from bot.sessions.store import Session

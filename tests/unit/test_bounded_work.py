@@ -41,7 +41,7 @@ from bot.identity.access import ToolRights
 from bot.identity.view import MemoryView
 from bot.importing import values as importing
 from bot.memory import chunking, claims, folders, listing, markdown, periods, words
-from bot.memory.night import edits, rules
+from bot.memory.night import edits, proposals, rules
 from bot.memory.notes import Place
 from bot.memory.search import Hit
 from bot.messages import Message, Quote, Text
@@ -282,7 +282,7 @@ CALLS: dict[str, Callable[[str], object]] = {
     "bot.memory.night.edits.entries": lambda text: [
         (each.comment, edits.is_plain(each), edits.words(each)) for each in edits.entries("a", text)
     ],
-    "bot.memory.night.rules.read": lambda text: rules.read(text, ()),
+    "bot.memory.night.proposals.read": lambda text: proposals.read(text, ()),
     "adapters.discord.inbound.normalise": lambda text: discord.normalise(
         "MESSAGE_CREATE",
         {"id": "1", "channel_id": "1", "content": text, "author": {"id": "5", "username": text}},

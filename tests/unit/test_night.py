@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench.facts import facts
 from bot.memory import claims, markdown
 from bot.memory.claims import Aging
-from bot.memory.night import edits, rules
+from bot.memory.night import edits, proposals, rules
 from bot.memory.night.edits import Edit
 from bot.memory.night.rules import LASTING, known_entries
 
@@ -346,8 +346,8 @@ def test_what_is_removed_meanwhile_stays_away_and_nothing_rests_on_it(notes, dat
 
 
 def drafted(notes: Mapping[str, str], reply: str = "") -> rules.Draft:
-    seen = rules.shown(known_entries(notes, AGING))
-    more = partial(rules.take, proposals=rules.read(reply, seen))
+    seen = proposals.shown(known_entries(notes, AGING))
+    more = partial(proposals.take, proposals=proposals.read(reply, seen))
     return rules.plan(notes, AGING, most=10, more=more)
 
 
@@ -429,8 +429,8 @@ PROPOSED = {
 
 
 def test_a_model_is_shown_entries_by_number_and_nothing_from_elsewhere() -> None:
-    seen = rules.shown(known_entries(PROPOSED, AGING))
-    lines = rules.listed(seen).split("\n")
+    seen = proposals.shown(known_entries(PROPOSED, AGING))
+    lines = proposals.listed(seen).split("\n")
     assert len(lines) == 9
     assert lines[0] == "1. 2026-01-01, owner, MEMORY.md: The cottage is near the lake"
     assert "Strange" not in "".join(lines)

@@ -22,7 +22,7 @@ from bot.errors import ToolError
 from bot.identity.view import SHARED_SPACE, MemoryView
 from bot.memory import note_store
 from bot.memory.memory import Memory, Spot
-from bot.memory.night import edits, record, rules
+from bot.memory.night import edits, proposals, record, rules
 from bot.memory.night.edits import Edit
 from bot.memory.night.record import Night, Record
 from bot.memory.night.rules import Draft
@@ -138,12 +138,12 @@ class Keeper:
         shown = found.shown
         if propose is not None:
             entries = await asyncio.to_thread(rules.known_entries, notes, aging, view.space)
-            seen = rules.shown(entries)
-            listed = rules.listed(seen)
+            seen = proposals.shown(entries)
+            listed = proposals.listed(seen)
             is_new = len(seen) > 1 and edits.digest(listed) != found.shown
             reply = await propose(listed) if is_new else ""
             shown = edits.digest(listed) if reply else found.shown
-            more = partial(rules.take, proposals=rules.read(reply, seen))
+            more = partial(proposals.take, proposals=proposals.read(reply, seen))
         plan = partial(rules.plan, notes, aging, most=most, left=found.left, space=view.space)
         return await asyncio.to_thread(plan, more=more), shown
 
