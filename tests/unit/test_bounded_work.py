@@ -411,7 +411,7 @@ def slow_functions(
 
 
 def test_a_function_that_takes_long_is_found(monkeypatch):
-    monkeypatch.setattr(foreign, "SLOW", 0.002)  # of one that takes less long, which tells the same
+    monkeypatch.setattr(foreign, "SLOW", 0.002)  # a faster function tells the same
 
     def compares(text: str) -> int:
         return sum(one == other for one in text for other in text)

@@ -38,7 +38,7 @@ from bot.sessions import (
 )
 from bot.sessions.compactions import Snapshot
 from bot.sessions.entries import NewEntry
-from bot.sessions.pairing import Link
+from bot.sessions.links import Link
 from bot.sessions.recurrence import Series
 from bot.storage import Row, Transaction, backup, changes, files
 from bot.storage.changes import ChangeLog
@@ -111,7 +111,7 @@ def found(tx: Transaction) -> list[int]:
     )
 
 
-def link(seat: pairing.Seat, root: pairing.Seat) -> Link:
+def link(seat: links.Seat, root: links.Seat) -> Link:
     return Link(seat, root, Address(seat[0], "default", seat[1]), "en")
 
 

@@ -14,7 +14,7 @@ import tiktoken_ext.openai_public
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.context import budget, tokens
+from bot.context import tokens
 from bot.context.tokens import (
     EXACT,
     HIGH,
@@ -199,7 +199,7 @@ def test_without_tiktoken_everything_is_estimated(folder, monkeypatch):
     def absent(name: str) -> object:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr(budget.importlib, "import_module", absent)
+    monkeypatch.setattr(tokens.importlib, "import_module", absent)
     assert counter("auto", {"TIKTOKEN_CACHE_DIR": str(folder)}, BYTES).name == "estimate"
 
 

@@ -40,7 +40,7 @@ from bot.identity import (
 )
 from bot.identity.view import folder_name
 from bot.sessions import links, pairing
-from bot.sessions.links import LINK_VALID_MS, LinkCode
+from bot.sessions.links import VALID_MS, LinkCode
 from bot.settings import config_model
 from bot.storage.sqlite import _connect_and_migrate
 from bot.storage.sqlite_sql import SqliteTransaction
@@ -269,7 +269,7 @@ def message(seat: tuple[str, str], chat_type: str = "direct") -> Inbound:
 
 def test_a_code_is_used_up_by_whoever_types_it_first_in_whatever_case(tx):
     links.offer(tx, offered(), NOW)
-    assert links.claim(tx, " abcdefgh ", "discord:77", NOW + LINK_VALID_MS - 1) == offered()
+    assert links.claim(tx, " abcdefgh ", "discord:77", NOW + VALID_MS - 1) == offered()
     assert links.claim(tx, "ABCDEFGH", "nct:eve", NOW) is None
 
 
@@ -285,15 +285,15 @@ def test_what_is_no_code_claims_nothing(tx, typed):
 def test_an_own_or_an_old_code_claims_nothing(tx):
     links.offer(tx, offered(), NOW)
     assert links.claim(tx, "ABCDEFGH", "telegram:42", NOW) is None
-    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW + LINK_VALID_MS) is None
-    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW - LINK_VALID_MS) is None
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW + VALID_MS) is None
+    assert links.claim(tx, "ABCDEFGH", "discord:77", NOW - VALID_MS) is None
 
 
 def test_only_the_newest_code_of_a_person_is_good_and_old_ones_go(tx):
     links.offer(tx, offered(), NOW)
     links.offer(tx, offered(code="JKLMNPQR"), NOW + 1)
     assert links.claim(tx, "ABCDEFGH", "discord:77", NOW + 1) is None
-    links.offer(tx, offered(person="nct:eve"), NOW + LINK_VALID_MS + 1)
+    links.offer(tx, offered(person="nct:eve"), NOW + VALID_MS + 1)
     assert tx.execute("SELECT person FROM link_codes") == [("nct:eve",)]
 
 
